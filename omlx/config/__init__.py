@@ -1,0 +1,1 @@
+"""Config: TOML files to validated values; every problem with its file and line, all at once."""

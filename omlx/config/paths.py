@@ -1,0 +1,41 @@
+"""Where configuration files are found."""
+
+from pathlib import Path
+
+from omlx.errors import ConfigError
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def pipeline_folders(base: Path) -> list[Path]:
+    """Return the folders that may hold pipelines: beside `models.toml`, in the wheel, in a source checkout."""
+    candidates = [base / "pipelines", _PACKAGE / "data" / "pipelines", _PACKAGE.parent / "pipelines"]
+    return [folder for folder in candidates if folder.is_dir()]
+
+
+def find_pipeline(name: str, base: Path) -> Path:
+    """Return the file of a pipeline: a path ending in .toml, or a name. Raises ConfigError listing the options."""
+    if name.endswith(".toml"):
+        path = base / Path(name).expanduser()
+        if path.is_file():
+            return path
+        raise ConfigError(f"pipeline file {path} does not exist")
+    folders = pipeline_folders(base)
+    for folder in folders:
+        if (path := folder / f"{name}.toml").is_file():
+            return path
+    known = sorted({path.stem for folder in folders for path in folder.glob("*.toml")})
+    raise ConfigError(f"there is no pipeline {name!r}", hint="use one of: " + ", ".join(known))
+
+
+def find_models_file(given: str | None) -> Path | None:
+    """Return the `models.toml` to use: the one given, else the one in the current folder, else none.
+
+    Raises ConfigError when the one given does not exist.
+    """
+    path = Path(given or "models.toml").expanduser()
+    if path.is_file():
+        return path
+    if given is None:
+        return None
+    raise ConfigError(f"{path} does not exist", hint="name an existing models.toml, or use --model FOLDER")

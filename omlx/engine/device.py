@@ -1,0 +1,165 @@
+"""The device thread: the one thread that owns MLX.
+
+    inbox ──▶ tasks ──plan_round──▶ run one piece of each ──▶ send the result to its generator ─┐
+                ▲                                                                              │
+                └──────────────────────── the next piece it asks for ◀─────────────────────────┘
+
+Captures are run at once, as part of the step they belong to.
+"""
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from omlx.engine.scheduler import Demand, Pending, plan_round
+from omlx.errors import OmlxError
+from omlx.pipeline.conductor import Done, internal_error
+from omlx.pipeline.stage import Steps
+from omlx.pipeline.state import State
+from omlx.pipeline.work import Capture, Decode, Work
+
+T = TypeVar("T")
+
+log = structlog.get_logger()
+
+
+class Runs(Protocol):
+    """Carries out work: `omlx.engine.executor.Executor`, or the fake in `omlx.testing`."""
+
+    def run(self, work: Work) -> Any:
+        """Return the work's result."""
+        ...
+
+
+@dataclass
+class Task:
+    """A generator of work and the piece it waits for."""
+
+    state: State
+    steps: Steps
+    done: Done
+    work: Work | None = None
+    served: int = 0
+
+    @property
+    def demand(self) -> Demand:
+        """Return which queue the waiting piece belongs to."""
+        return "decode" if isinstance(self.work, Decode | Capture) else "prefill"
+
+
+@dataclass
+class _Call:
+    """A function to be run on the device thread."""
+
+    function: Callable[[], Any]
+    future: "Future[Any]" = field(default_factory=Future)
+
+
+class DeviceThread:
+    """Own the device: interleave the work of all tasks, and run functions such as loading a model.
+
+    Args:
+        executor: carries out the work; used on this thread only.
+    """
+
+    def __init__(self, executor: Runs) -> None:
+        self._executor = executor
+        self._inbox: queue.SimpleQueue[Task | _Call | None] = queue.SimpleQueue()
+        self._tasks: dict[int, Task] = {}
+        self._numbers = count()
+        self._round = 0
+        self._thread = threading.Thread(target=self._loop, name="omlx-device", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def alive(self) -> bool:
+        """Tell whether the thread runs."""
+        return self._thread.is_alive()
+
+    def submit_steps(self, state: State, steps: Steps, done: Done) -> None:
+        """Drive a generator of work to its end, then call `done`."""
+        self._inbox.put(Task(state, steps, done))
+
+    def call(self, function: Callable[[], T]) -> "Future[T]":
+        """Run a function on this thread, between two rounds."""
+        item = _Call(function)
+        self._inbox.put(item)
+        return item.future
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Give up the tasks and end the thread. Cancel requests first."""
+        self._inbox.put(None)
+        self._thread.join(timeout_s)
+
+    def _loop(self) -> None:
+        while self._receive():
+            self._round += 1
+            pending = [Pending(n, task.demand, task.served) for n, task in self._tasks.items()]
+            for number in plan_round(pending):
+                self._serve(number)
+
+    def _receive(self) -> bool:
+        """Take in what has arrived, waiting when there is nothing to do. Return False to end."""
+        while True:
+            try:
+                item = self._inbox.get(block=not self._tasks)
+            except queue.Empty:
+                return True
+            if item is None:
+                return False
+            if isinstance(item, _Call):
+                self._call(item)
+            else:
+                number = next(self._numbers)
+                self._tasks[number] = item
+                item.served = self._round
+                self._resume(number, item, None)
+
+    @staticmethod
+    def _call(item: _Call) -> None:
+        if not item.future.set_running_or_notify_cancel():
+            return
+        try:
+            item.future.set_result(item.function())
+        except Exception as error:  # noqa: BLE001 - handed to whoever waits for the result
+            item.future.set_exception(error)
+
+    def _serve(self, number: int) -> None:
+        """Run the piece a task waits for, and the captures that follow it."""
+        task = self._tasks[number]
+        task.served = self._round
+        self._run_piece(number, task)
+        while number in self._tasks and isinstance(task.work, Capture):
+            self._run_piece(number, task)
+
+    def _run_piece(self, number: int, task: Task) -> None:
+        assert task.work is not None  # a task in the table always waits for a piece
+        try:
+            result = self._executor.run(task.work)
+        except Exception as error:  # the boundary of the device loop: one request fails, others go on
+            self._resume(number, task, None, error)
+        else:
+            self._resume(number, task, result)
+
+    def _resume(self, number: int, task: Task, result: Any, error: Exception | None = None) -> None:
+        """Give a task its result (or the error of its piece) and learn what it wants next."""
+        try:
+            task.work = task.steps.throw(error) if error else task.steps.send(result)
+        except StopIteration:
+            self._end(number, None)
+        except OmlxError as failure:
+            self._end(number, failure)
+        except Exception as failure:  # the boundary of the device loop
+            log.exception("request failed on the device", request=task.state.request.id)
+            self._end(number, internal_error(failure))
+
+    def _end(self, number: int, error: OmlxError | None) -> None:
+        self._tasks.pop(number).done(error)

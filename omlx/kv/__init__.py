@@ -1,0 +1,12 @@
+"""KV: mlx-lm's caches to records and back. Each family of cache classes is met in one file.
+
+    layers' caches ──layout──▶ Layout (plain values)
+         │   ▲
+    capture  restore
+         ▼   │
+       records of a block
+"""
+
+from omlx.models.blas import ensure_blas
+
+ensure_blas()  # before anything here imports mlx.core

@@ -1,0 +1,79 @@
+"""Fingerprint: the identity of a model as far as its KV is concerned. By content, never by name or path. No MLX.
+
+It covers the weights (header, size and samples of each file), the config (quantization included), the tokenizer and
+chat template, options that change the cache, and the version of mlx-lm's cache code. Moving, copying or touching a
+folder keeps it; changing a weight, a rope value or the template does not.
+"""
+
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from omlx.errors import ModelLoadError
+from omlx.types import Fingerprint
+
+#: Raised when the meaning of stored records changes without their schema changing.
+IDENTITY_VERSION = 1
+
+_TEXT_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+    "chat_template.json",
+    "adapters.safetensors",
+    "adapter_config.json",
+)
+_SAMPLE_BYTES = 4096
+_SAMPLES = 64
+
+
+def fingerprint(folder: Path, options: Mapping[str, object] | None = None) -> Fingerprint:
+    """Return the identity of the model in a folder, with the options that change its KV.
+
+    Reads some 256 KiB of each weight file and the text files whole. Raises ModelLoadError when there are no weights.
+    """
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
+        raise ModelLoadError(f"{folder} has no *.safetensors weights", hint="give the folder of an MLX model")
+    digest = hashlib.blake2b(digest_size=16)
+    parts: Iterator[bytes] = (part for name in _TEXT_FILES for part in _text_parts(folder / name))
+    for part in parts:
+        digest.update(part)
+    for path in weights:
+        for part in _weight_parts(path):
+            digest.update(part)
+    for key, value in sorted((options or {}).items()):
+        digest.update(f"{key}={value!r}\0".encode())
+    minor = ".".join(version("mlx-lm").split(".")[:2])
+    digest.update(f"mlx-lm {minor}, identity {IDENTITY_VERSION}".encode())
+    return Fingerprint(digest.hexdigest())
+
+
+def _text_parts(path: Path) -> Iterator[bytes]:
+    if path.exists():
+        content = path.read_bytes()
+        yield f"{path.name}\0{len(content)}\0".encode()
+        yield content
+
+
+def _weight_parts(path: Path) -> Iterator[bytes]:
+    """Yield a weight file's size, its safetensors header, and evenly spread samples of its data."""
+    size = path.stat().st_size
+    yield f"weights\0{size}\0".encode()
+    with path.open("rb") as file:
+        header = file.read(8)
+        if len(header) < 8 or (length := struct.unpack("<Q", header)[0]) > size - 8:
+            raise ModelLoadError(f"{path} is not a complete safetensors file", hint="download it again")
+        yield file.read(length)
+        start = 8 + length
+        for i in range(_SAMPLES):
+            file.seek(start + (size - start) * i // _SAMPLES)
+            yield file.read(_SAMPLE_BYTES)

@@ -1,0 +1,76 @@
+"""Load a model: from a folder, a hub name or the catalog of small models, through mlx-lm. Device thread only."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import structlog
+from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.utils import load_model
+
+from omlx.config.settings import ModelSettings
+from omlx.errors import ModelLoadError
+from omlx.kv.family import UnsupportedCacheError
+from omlx.kv.layout import probe_layout
+from omlx.models.answer import AnswerParsers
+from omlx.models.fingerprint import fingerprint
+from omlx.models.generation import model_sampling
+from omlx.models.loaded import LoadedModel
+from omlx.pipeline.model import Model
+from omlx.prefix.layout import Layout
+from omlx.text.text_config import read_text_config
+from omlx.text.tokenizer import FolderTokenizer
+
+log = structlog.get_logger()
+
+#: The window of a model whose config names none.
+DEFAULT_WINDOW_TOKENS = 32_768
+
+
+def load(name: str, settings: ModelSettings, folder: Path) -> LoadedModel:
+    """Load weights and text parts of the model in a folder.
+
+    Raises ModelLoadError naming the folder and the reason.
+    """
+    identity = fingerprint(folder)
+    try:
+        module, _ = load_model(folder)
+    except (ValueError, OSError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise ModelLoadError(f"model {name!r} cannot be loaded from {folder}: {error}") from error
+    mx.eval(module.parameters())
+    new_caches: Callable[[], list[Any]] = partial(make_prompt_cache, module)
+    layout, reason = _layout(name, module, new_caches())
+    text = read_text_config(folder)
+    parsers = AnswerParsers(folder)
+    model = Model(
+        name=name,
+        fingerprint=identity,
+        layout=layout,
+        uncached_reason=reason,
+        window_tokens=_window(settings.window_tokens, text.window_tokens),
+        eos_tokens=text.eos_token_ids | parsers.eos_token_ids,
+        tokenizer=FolderTokenizer(folder),
+        new_parser=parsers.new,
+        sampling=model_sampling(folder, settings.sampling),
+        template_options=settings.template_options,
+        max_tokens=settings.max_tokens,
+    )
+    return LoadedModel(module, new_caches, model)
+
+
+def _window(asked: int | None, own: int | None) -> int:
+    """Return the window: what is asked for, but never more than the model's own."""
+    known = own or DEFAULT_WINDOW_TOKENS
+    return min(asked, known) if asked else known
+
+
+def _layout(name: str, module: Any, caches: list[Any]) -> tuple[Layout | None, str | None]:
+    """Return the model's layout, or None and why its caches cannot be stored."""
+    try:
+        return probe_layout(module, caches), None
+    except UnsupportedCacheError as error:
+        reason = f"its layers use {error}, which cannot be stored yet"
+        log.warning("model runs uncached", model=name, reason=reason)
+        return None, reason

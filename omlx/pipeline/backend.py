@@ -1,0 +1,67 @@
+"""Backend: what the server needs of whatever runs requests.
+
+Met by `omlx.runtime.Runtime` and by the shipped fake `omlx.testing.ScriptedBackend`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from omlx.pipeline.request import Request
+from omlx.text.delta import Delta
+
+
+class ModelCard(msgspec.Struct, frozen=True):
+    """A model as clients may list it. `window_tokens` is None until it is known."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    pipeline: str = "default"
+    window_tokens: int | None = None
+    loaded: bool = False
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The state of the whole. `status` is "ok", or says in one word what is wrong."""
+
+    status: str
+    version: str
+    running: int = 0
+    queued: int = 0
+    models: tuple[ModelCard, ...] = ()
+    cache: dict[str, Any] | None = None
+
+
+class Ticket(Protocol):
+    """A submitted request."""
+
+    def cancel(self) -> None:
+        """Give the request up at its next step. Safe to call at any time, from any thread."""
+        ...
+
+
+class Backend(Protocol):
+    """Run requests; answer questions about the models. Every method is safe to call from any thread."""
+
+    def resolve(self, name: str | None) -> ModelCard:
+        """Return the model that answers to a name, an alias, a hub name or a folder; the default for None or "".
+
+        Raises UnknownModelError listing the names.
+        """
+        ...
+
+    def models(self) -> tuple[ModelCard, ...]:
+        """Return all configured models."""
+        ...
+
+    def submit(self, request: Request, sink: Callable[[Delta], None]) -> Ticket:
+        """Start a request and return at once; `sink` gets its deltas in order, from some other thread.
+
+        Raises BusyError when the queue is full, UnknownModelError.
+        """
+        ...
+
+    def health(self) -> Health:
+        """Return how things stand. Must not wait for the device."""
+        ...

@@ -1,0 +1,63 @@
+"""A stage: a config, a declaration, one method.
+
+    class Lookup(Stage, frozen=True, tag="lookup"):
+        '''Find the longest prefix of the prompt that is stored.'''
+
+        requires = ("tokens",)
+        assigns = ("match",)
+        lane = "host"
+
+        min_reuse_tokens: PositiveInt = 32
+
+        def run(self, state, services): ...
+
+The class *is* the config: a frozen msgspec Struct whose fields are the keys a pipeline file may set. The
+declaration says which fields of the state it must read (`requires`), may read (`uses`) and assigns (`assigns`), and
+on which lane it runs:
+
+    host     a worker thread: templates, tokenizing, lookup
+    io       a worker thread for disk
+    device   the one thread that owns MLX; `run` is a generator of work (see `work.py`)
+
+A device stage with `during = ("prefill", "decode")` is also run after each step of those stages, so it sees the
+sequence grow; `run` is called afresh each time and must pick up where the last call ended.
+"""
+
+from collections.abc import Generator
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+
+from omlx.pipeline.state import State
+from omlx.pipeline.work import Work
+from omlx.store.store import BlockStore
+
+Lane: TypeAlias = Literal["host", "io", "device"]
+Steps: TypeAlias = Generator[Work, Any, None]
+
+
+class Services(msgspec.Struct, frozen=True):
+    """What stages are given to work with. `store` is None when no tier is configured."""
+
+    store: BlockStore | None
+
+
+class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of every stage, built in or third-party."""
+
+    requires: ClassVar[tuple[str, ...]] = ()
+    uses: ClassVar[tuple[str, ...]] = ()
+    assigns: ClassVar[tuple[str, ...]] = ()
+    lane: ClassVar[Lane] = "host"
+    after: ClassVar[tuple[str, ...]] = ()
+    during: ClassVar[tuple[str, ...]] = ()
+
+    def run(self, state: State, services: Services) -> Steps | None:
+        """Do the stage's work on the state. A device stage is a generator of work; others return None."""
+        raise NotImplementedError
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name by which a pipeline file uses the stage."""
+        tag = cls.__struct_config__.tag
+        return tag if isinstance(tag, str) else cls.__name__.lower()

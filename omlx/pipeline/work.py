@@ -1,0 +1,95 @@
+"""Work: what a device stage asks the engine to do.
+
+A device stage is a generator. It yields one piece of work at a time and is sent the result; it never touches a
+device array itself. So the engine can interleave the pieces of many requests (and batch the decoding), a test can
+answer them with a plain fake, and a chain can be dry-run.
+
+    Open    -> Sequence      a sequence whose first `resume` tokens are restored from records
+    Prefill -> None          run tokens [offset, end) through the model
+    Decode  -> int           run the last token that was not run yet, return the next one
+    Capture -> list[dict]    copy computed KV out of the sequence, one mapping of records per range
+"""
+
+from collections.abc import Mapping, Sequence as Series
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from omlx.pipeline.request import Sampling
+from omlx.store.record import Record
+from omlx.types import RecordKind, Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The first `used` tokens of a block's records, as restored."""
+
+    used: int
+    num_tokens: int
+    records: Mapping[RecordKind, Record]
+
+
+class Sequence(Protocol):
+    """A running sequence, as stages see it."""
+
+    @property
+    def tokens(self) -> Tokens:
+        """Return all tokens so far, prompt and answer: `(n,) int32`."""
+        ...
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Return the length of the prompt."""
+        ...
+
+    @property
+    def resumed(self) -> int:
+        """Return how many tokens of the prompt were restored instead of run."""
+        ...
+
+    @property
+    def offset(self) -> int:
+        """Return how many tokens have been run through the model: the KV that exists."""
+        ...
+
+    @property
+    def capture_within(self) -> int | None:
+        """Return after how many decoded tokens KV must be captured before a sliding layer drops it, or None."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Make a sequence of `tokens`, with `[0, resume)` restored from `pieces`."""
+
+    model: str
+    tokens: Tokens
+    resume: int = 0
+    pieces: Series[Piece] = ()
+    sampling: Sampling = field(default_factory=Sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """Run tokens `[sequence.offset, end)` through the model."""
+
+    sequence: Sequence
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Run the one token that was not run yet, and choose the next. After the `last`, no more will be wanted."""
+
+    sequence: Sequence
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """Copy the KV of token ranges `[start, end)` out of the sequence, evaluated, in host and device form."""
+
+    sequence: Sequence
+    ranges: Series[tuple[int, int]]
+
+
+Work: TypeAlias = Open | Prefill | Decode | Capture

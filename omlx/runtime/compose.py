@@ -1,0 +1,43 @@
+"""Make the parts of a runtime from settings."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from omlx.config.paths import find_pipeline
+from omlx.config.settings import CacheSettings, Settings
+from omlx.pipeline.pipeline import Pipeline, load_pipeline
+from omlx.stages import built_in_stages
+from omlx.stages.lookup import LookupStage
+from omlx.stages.writeback import WritebackStage
+from omlx.store.cold import ColdTier
+from omlx.store.hot import HotTier
+from omlx.store.store import BlockStore
+
+
+def load_pipelines(settings: Settings, base: Path) -> dict[str, Pipeline]:
+    """Return the pipeline of each model, with the model's tuning applied. Raises ConfigError."""
+    registry = built_in_stages()
+    return {
+        name: load_pipeline(find_pipeline(model.pipeline or settings.defaults.pipeline, base), registry, model.stages)
+        for name, model in settings.models.items()
+    }
+
+
+def open_store(cache: CacheSettings, pipelines: Sequence[Pipeline]) -> BlockStore | None:
+    """Open the tiers that the pipelines use; None when they use none.
+
+    A tier that no stage names is not opened: without a cold tier no file is made.
+    """
+    tiers = {tier for pipeline in pipelines for tier in pipeline_tiers(pipeline)}
+    if not tiers:
+        return None
+    hot = HotTier(cache.hot) if "hot" in tiers else None
+    directory = Path(cache.directory).expanduser()
+    cold = ColdTier(directory, cache.cold, max_share=cache.disk_share) if "cold" in tiers else None
+    return BlockStore(hot, cold)
+
+
+def pipeline_tiers(pipeline: Pipeline) -> set[str]:
+    """Return the tiers that a pipeline reads or writes."""
+    stages = [stage for stage in pipeline.stages if isinstance(stage, LookupStage | WritebackStage)]
+    return {tier for stage in stages for tier in stage.tiers}

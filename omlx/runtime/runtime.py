@@ -1,0 +1,154 @@
+"""Run requests on the configured models."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from omlx import __version__
+from omlx.config.settings import Settings
+from omlx.engine.device import DeviceThread
+from omlx.engine.executor import Executor
+from omlx.errors import BusyError, OmlxError
+from omlx.models.load import load
+from omlx.models.loaded import LoadedModel
+from omlx.models.pool import ModelPool
+from omlx.models.resolve import resolve_folder
+from omlx.pipeline.backend import Health, ModelCard
+from omlx.pipeline.conductor import Conductor, internal_error
+from omlx.pipeline.request import Request
+from omlx.pipeline.stage import Services
+from omlx.pipeline.state import State
+from omlx.runtime.admission import Admission
+from omlx.runtime.compose import load_pipelines, open_store
+from omlx.runtime.lanes import WorkerLanes
+from omlx.runtime.names import ModelNames
+from omlx.runtime.ticket import Ticket
+from omlx.text.delta import Delta
+
+log = structlog.get_logger()
+
+
+class Runtime:
+    """Run requests on the configured models. Meets `omlx.pipeline.backend.Backend`.
+
+    Args:
+        settings: validated settings.
+        base: the folder beside which pipelines are looked for first (that of `models.toml`).
+
+    Raises ConfigError when a pipeline that a model names is missing or wrong.
+    """
+
+    def __init__(self, settings: Settings, base: Path) -> None:
+        self.settings = settings
+        self._names = ModelNames(settings)
+        self._pipelines = load_pipelines(settings, base)
+        self._store = open_store(settings.cache, list(self._pipelines.values()))
+        self._pool = ModelPool(self._load_model)
+        self._device = DeviceThread(Executor(self._pool.get))
+        self._lanes = WorkerLanes(self._device)
+        self._conductor = Conductor(Services(self._store), self._lanes)
+        self._admission: Admission[Ticket] = Admission(settings.server.max_running, settings.server.max_queued)
+        self._closing = False
+
+    def start(self) -> None:
+        """Start the device thread. A model is loaded when it is first asked for."""
+        self._device.start()
+
+    def preload(self, name: str | None = None) -> "Future[LoadedModel]":
+        """Begin to load a model (the default one) before anyone asks for it."""
+        resolved = self._names.resolve(name)
+        return self._device.call(lambda: self._pool.get(resolved))
+
+    def close(self) -> None:
+        """Give up running requests, write what is queued, and stop."""
+        self._closing = True
+        for ticket in self._admission.everyone():
+            ticket.cancel()
+        self._wait_idle(timeout_s=5.0)
+        self._lanes.close()
+        self._device.close()
+        if self._store is not None:
+            self._store.close()
+
+    def resolve(self, name: str | None) -> ModelCard:
+        """Return the model that answers to a name. Raises UnknownModelError listing the names."""
+        return self._card(self._names.resolve(name))
+
+    def models(self) -> tuple[ModelCard, ...]:
+        """Return all configured models."""
+        return tuple(self._card(name) for name in self.settings.models)
+
+    def submit(self, request: Request, sink: Callable[[Delta], None]) -> Ticket:
+        """Start a request and return at once; `sink` gets its deltas in order, from some other thread.
+
+        Raises BusyError when the queue is full or the server is stopping, UnknownModelError.
+        """
+        if self._closing:
+            raise BusyError("the server is stopping", hint="try again when it is back")
+        ticket = Ticket(request, self._names.resolve(request.model), sink, self._forget)
+        if self._admission.enter(ticket):
+            self._begin(ticket)
+        return ticket
+
+    def health(self) -> Health:
+        """Return how things stand. Does not wait for the device."""
+        running, queued = self._admission.counts()
+        stats = msgspec.to_builtins(self._store.stats()) if self._store is not None else None
+        status = "ok" if self._device.alive() else "device thread is not running"
+        return Health(status, __version__, running, queued, self.models(), stats)
+
+    def _card(self, name: str) -> ModelCard:
+        settings = self.settings.models[name]
+        loaded = self._pool.peek(name)
+        return ModelCard(
+            name,
+            settings.aliases,
+            self._pipelines[name].name,
+            loaded.model.window_tokens if loaded else settings.window_tokens,
+            loaded is not None,
+        )
+
+    def _load_model(self, name: str) -> LoadedModel:
+        settings = self.settings.models[name]
+        started = time.perf_counter()
+        loaded = load(name, settings, resolve_folder(settings.path))
+        log.info("model loaded", model=name, seconds=round(time.perf_counter() - started, 2))
+        return loaded
+
+    def _begin(self, ticket: Ticket) -> None:
+        """Run an admitted request: load its model if need be, then walk the chain."""
+        ticket.lap("queue")
+        loaded = self._pool.peek(ticket.model)
+        if loaded is not None:
+            self._walk(ticket, loaded)
+            return
+        future = self._device.call(lambda: self._pool.get(ticket.model))
+        future.add_done_callback(lambda done: self._after_load(ticket, done))
+
+    def _after_load(self, ticket: Ticket, future: "Future[LoadedModel]") -> None:
+        error = future.exception()
+        if error is None:
+            ticket.lap("load")
+            self._walk(ticket, future.result())
+        else:
+            if not isinstance(error, OmlxError):
+                log.error("model load failed", model=ticket.model, exc_info=error)
+            ticket.end(error if isinstance(error, OmlxError) else internal_error(error))
+
+    def _walk(self, ticket: Ticket, loaded: LoadedModel) -> None:
+        state = State(ticket.request, loaded.model, ticket.sink, ticket.announce, watch=ticket.watch)
+        if ticket.attach(state):
+            self._conductor.start(self._pipelines[ticket.model].stages, state, ticket.end)
+
+    def _forget(self, ticket: Ticket) -> None:
+        for following in self._admission.leave(ticket):
+            self._begin(following)
+
+    def _wait_idle(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while self._admission.everyone() and time.monotonic() < deadline:
+            time.sleep(0.01)

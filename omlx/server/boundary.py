@@ -1,0 +1,96 @@
+"""The boundary: whatever went wrong inside leaves as an HTTP status and a body of the dialect's shape."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import structlog
+from litestar import Request as HttpRequest
+from litestar import Response
+from litestar.exceptions import (
+    HTTPException,
+    MethodNotAllowedException,
+    NotFoundException,
+    RequestEntityTooLarge,
+)
+
+from omlx.errors import BusyError, CancelledError, OmlxError, RequestError, UnauthorizedError
+from omlx.server.identity import request_id
+
+#: When a client should come back after a 503.
+RETRY_AFTER_S = 2
+
+log = structlog.get_logger()
+
+Http: TypeAlias = HttpRequest[Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error as HTTP sees it; a dialect words its body."""
+
+    status: int
+    kind: str
+    message: str
+    param: str | None = None
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def fault_of(error: OmlxError) -> Fault:
+    """Return what a client is told of an error that omlx raised on purpose."""
+    named = error if isinstance(error, RequestError) else None
+    return Fault(
+        status=error.status,
+        kind=error.kind,
+        message=str(error),
+        param=named.param if named else None,
+        code=named.code if named else None,
+        headers=_headers(error),
+    )
+
+
+def exception_handler(word: Callable[[Fault], object]) -> Callable[[Http, Exception], Response[Any]]:
+    """Return Litestar's handler for every exception; `word` makes the JSON body."""
+
+    def handle(http: Http, error: Exception) -> Response[Any]:
+        fault = _fault(http, error)
+        if fault.status >= 500 and not isinstance(error, BusyError | HTTPException):
+            log.error("request failed", request_id=request_id(http.scope), path=http.url.path, exc_info=error)
+        body = None if http.method == "HEAD" else word(fault)
+        return Response(
+            body, status_code=fault.status, headers=dict(fault.headers), media_type="application/json"
+        )
+
+    return handle
+
+
+def _fault(http: Http, error: Exception) -> Fault:
+    match error:
+        case OmlxError():
+            return fault_of(error)
+        case NotFoundException():
+            hint = "the API's base URL ends in /v1"
+            message = f"there is no {http.method} {http.url.path}; {hint}"
+            return Fault(404, "invalid_request_error", message, code="not_found")
+        case MethodNotAllowedException():
+            message = f"{http.url.path} does not answer to {http.method}"
+            return Fault(405, "invalid_request_error", message, code="method_not_allowed")
+        case RequestEntityTooLarge():
+            message = "the body is larger than the server takes; raise max_body under [server]"
+            return Fault(413, "invalid_request_error", message, code="body_too_large")
+        case HTTPException() if error.status_code < 500:
+            return Fault(error.status_code, "invalid_request_error", error.detail)
+        case HTTPException():
+            return Fault(error.status_code, "server_error", error.detail)
+    message = f"internal error; the server's log tells more about request {request_id(http.scope)}"
+    return Fault(500, "server_error", message)
+
+
+def _headers(error: OmlxError) -> dict[str, str]:
+    match error:
+        case BusyError() | CancelledError():
+            return {"retry-after": str(RETRY_AFTER_S)}
+        case UnauthorizedError():
+            return {"www-authenticate": "Bearer"}
+    return {}

@@ -1,0 +1,40 @@
+"""Ids: `x-request-id` on every response, and the ids of answers."""
+
+import re
+import uuid
+from typing import Any
+
+import structlog
+from litestar.datastructures import Headers, MutableScopeHeaders
+from litestar.types import Message, Scope
+
+from omlx.types import RequestId
+
+HEADER = "x-request-id"
+#: What a client may choose as its id: printable, without spaces, of bounded length.
+_ALLOWED = re.compile(r"[\x21-\x7e]{1,128}")
+
+log = structlog.get_logger()
+
+
+def new_id(prefix: str) -> RequestId:
+    """Return an id that nobody else has: `chatcmpl-4f2a...`."""
+    return RequestId(f"{prefix}-{uuid.uuid4().hex}")
+
+
+def request_id(scope: Any) -> str:
+    """Return the id of an HTTP request: the client's own if it sent a usable one, else one made here."""
+    state = scope["state"]
+    if "request_id" not in state:
+        given = Headers.from_scope(scope).get(HEADER, "")
+        state["request_id"] = given if _ALLOWED.fullmatch(given) else new_id("req")
+    return str(state["request_id"])
+
+
+async def stamp(message: Message, scope: Scope) -> None:
+    """Put the id on a response that begins, and log the response: the `before_send` hook."""
+    if message["type"] != "http.response.start" or scope["type"] != "http":
+        return
+    name = request_id(scope)
+    MutableScopeHeaders.from_message(message)[HEADER] = name
+    log.info("answered", method=scope["method"], path=scope["path"], status=message["status"], request_id=name)

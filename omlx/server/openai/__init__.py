@@ -1,0 +1,1 @@
+"""What the two OpenAI completion APIs share: generation fields, usage, error bodies."""

@@ -1,0 +1,28 @@
+"""fetch: bring the matched records into RAM. A record that cannot be used is a miss, never an error."""
+
+from typing import ClassVar
+
+from omlx.pipeline.stage import Lane, Services, Stage
+from omlx.pipeline.state import Restored, State
+from omlx.pipeline.work import Piece
+
+
+class FetchStage(Stage, frozen=True, tag="fetch"):
+    """Fetch the records of the match: from the hot tier by reference, from the cold tier by reading and checking."""
+
+    requires: ClassVar[tuple[str, ...]] = ("model", "match")
+    assigns: ClassVar[tuple[str, ...]] = ("restored",)
+    lane: ClassVar[Lane] = "io"
+
+    def run(self, state: State, services: Services) -> None:
+        """Assign what was fetched; a bad or missing record shortens it."""
+        state.restored = Restored()
+        if services.store is None or state.match is None or state.model.layout is None:
+            return
+        loaded = services.store.load(state.match, state.model.layout)
+        state.restored = Restored(
+            loaded.resume,
+            tuple(Piece(piece.used, piece.block.num_tokens, piece.records) for piece in loaded.pieces),
+            loaded.match.hot_tokens,
+            loaded.match.cold_tokens,
+        )

@@ -1,0 +1,29 @@
+"""normalize: rewrite the prompt by named rules, so that its prefix stays the same from turn to turn."""
+
+from typing import ClassVar
+
+from omlx.pipeline.stage import Lane, Services, Stage
+from omlx.pipeline.state import State
+from omlx.text.chat import ChatPrompt
+from omlx.text.normalize import normalize
+
+
+class NormalizeStage(Stage, frozen=True, tag="normalize"):
+    """Rewrite a chat by named rules that keep its prefix stable. Every rewrite is reported.
+
+    Options:
+        rules: names of rules, applied in order.
+    """
+
+    requires: ClassVar[tuple[str, ...]] = ("request",)
+    assigns: ClassVar[tuple[str, ...]] = ("prompt", "rewrites")
+    lane: ClassVar[Lane] = "host"
+
+    rules: tuple[str, ...] = ("attribution", "schema_keys")
+
+    def run(self, state: State, services: Services) -> None:  # noqa: ARG002 - one signature for all stages
+        """Apply the rules to a chat; leave text and tokens as they are."""
+        prompt = state.request.prompt
+        state.prompt = prompt
+        if isinstance(prompt, ChatPrompt):
+            state.prompt, state.rewrites = normalize(prompt, self.rules)

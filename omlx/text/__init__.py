@@ -1,0 +1,1 @@
+"""Text: chat templates, tokenizers, segments of a prompt, answers as they stream. No MLX here."""

@@ -1,0 +1,73 @@
+"""The neutral stream of an answer. Each API renders it by a pure function."""
+
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from omlx.errors import OmlxError
+
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More visible text. Never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More reasoning text. Never empty."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallDelta:
+    """One whole tool call. `arguments` is JSON text."""
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one request. `prompt_tokens = cached_tokens + prefilled_tokens` once prefill is done."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    hot_tokens: int = 0
+    cold_tokens: int = 0
+    prefilled_tokens: int = 0
+    completion_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The request has passed every check and goes to the device. First in the stream, at most once."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The answer is complete. `seconds` maps a stage's name to the time spent in it."""
+
+    reason: FinishReason
+    usage: Usage
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The request failed; nothing follows."""
+
+    error: OmlxError
+
+
+#: What a parser makes of tokens.
+AnswerDelta: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta
+#: What a request's stream carries: Started, any number of answer deltas, then one Finished; or Failed at any time.
+Delta: TypeAlias = Started | AnswerDelta | Finished | Failed
