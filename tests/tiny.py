@@ -59,6 +59,125 @@ CHATML = """
 {%- endif %}
 """
 
+#: Qwen3: reasoning is kept after the last user message only; the generation prompt may hold an empty block.
+QWEN3 = """
+{%- if messages[0].role == 'system' %}
+    {{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}
+{%- endif %}
+{%- set ns = namespace(last=0) %}
+{%- for message in messages %}
+    {%- if message.role == 'user' and not message.content.startswith('<tool_response>') %}
+        {%- set ns.last = loop.index0 %}
+    {%- endif %}
+{%- endfor %}
+{%- for message in messages %}
+    {%- if message.role == 'user' or (message.role == 'system' and not loop.first) %}
+        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}
+    {%- elif message.role == 'assistant' %}
+        {%- set content = message.content %}
+        {%- set reasoning = message.reasoning_content or '' %}
+        {%- if not reasoning and '</think>' in content %}
+            {%- set reasoning = content.split('</think>')[0].split('<think>')[-1].strip('\\n') %}
+            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
+        {%- endif %}
+        {{- '<|im_start|>assistant\\n' }}
+        {%- if loop.index0 > ns.last and (loop.last or reasoning) %}
+            {{- '<think>\\n' + reasoning.strip('\\n') + '\\n</think>\\n\\n' }}
+        {%- endif %}
+        {{- content.lstrip('\\n') }}
+        {%- for call in message.tool_calls or [] %}
+            {%- if (loop.first and content) or not loop.first %}{{- '\\n' }}{%- endif %}
+            {{- '<tool_call>\\n{\"name\": \"' + call.function.name + '\", \"arguments\": ' }}
+            {{- call.function.arguments | tojson }}
+            {{- '}\\n</tool_call>' }}
+        {%- endfor %}
+        {{- '<|im_end|>\\n' }}
+    {%- elif message.role == 'tool' %}
+        {%- if loop.first or messages[loop.index0 - 1].role != 'tool' %}{{- '<|im_start|>user' }}{%- endif %}
+        {{- '\\n<tool_response>\\n' + message.content + '\\n</tool_response>' }}
+        {%- if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{- '<|im_end|>\\n' }}{%- endif %}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+    {%- if enable_thinking is defined and not enable_thinking %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
+    {%- if enable_thinking is defined and enable_thinking %}{{- '<think>\\n' }}{%- endif %}
+{%- endif %}
+"""
+
+#: Llama 3: tools before the system text in one turn, contents trimmed, one call a message.
+LLAMA3 = """
+{{- '<|begin|>' }}
+{%- if messages[0].role == 'system' %}
+    {%- set system = messages[0].content | trim %}{%- set messages = messages[1:] %}
+{%- else %}{%- set system = '' %}{%- endif %}
+{{- '<|head|>system<|/head|>\\n\\n' }}
+{%- if tools %}
+    {{- 'You have these functions:\\n\\n' }}
+    {%- for tool in tools %}{{- tool | tojson(indent=4) + '\\n\\n' }}{%- endfor %}
+{%- endif %}
+{{- system + '<|eot|>' }}
+{%- for message in messages %}
+    {%- if message.tool_calls %}
+        {%- if message.tool_calls | length != 1 %}{{- raise_exception('one call at once!') }}{%- endif %}
+        {{- '<|head|>assistant<|/head|>\\n\\n{\"name\": \"' + message.tool_calls[0].function.name + '\", ' }}
+        {{- '\"parameters\": ' + message.tool_calls[0].function.arguments | tojson + '}<|eot|>' }}
+    {%- elif message.role == 'tool' %}
+        {{- '<|head|>ipython<|/head|>\\n\\n' + message.content + '<|eot|>' }}
+    {%- else %}
+        {{- '<|head|>' + message.role + '<|/head|>\\n\\n' + message.content | trim + '<|eot|>' }}
+    {%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|head|>assistant<|/head|>\\n\\n' }}{%- endif %}
+"""
+
+#: Gemma: the system text heads the first user turn, roles alternate, no tools.
+GEMMA = """
+{{- '<bos>' }}
+{%- if messages[0].role == 'system' %}
+    {%- set head = messages[0].content + '\\n\\n' %}{%- set messages = messages[1:] %}
+{%- else %}{%- set head = '' %}{%- endif %}
+{%- for message in messages %}
+    {%- if (message.role == 'user') != (loop.index0 % 2 == 0) %}
+        {{- raise_exception('Conversation roles must alternate user/assistant') }}
+    {%- endif %}
+    {%- set role = 'model' if message.role == 'assistant' else message.role %}
+    {{- '<start_of_turn>' + role + '\\n' + (head if loop.first else '') }}
+    {{- message.content | trim + '<end_of_turn>\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<start_of_turn>model\\n' }}{%- endif %}
+"""
+
+#: SmolLM2: any role is rendered, nothing but contents is.
+SMOL = (
+    "{% for message in messages %}"
+    "{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|im_start|>system\nYou are a helper<|im_end|>\n' }}{% endif %}"
+    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+#: Joins arguments as text and wants call ids, as DeepSeek and Mistral do.
+TEXT_ARGUMENTS = """
+{%- for message in messages %}
+    {%- if message.tool_calls %}
+        {%- for call in message.tool_calls %}
+            {{- '[CALL]' + call['id'] + ' ' + call.function.name + ' ' + call.function.arguments + '\\n' }}
+        {%- endfor %}
+    {%- elif message.role == 'tool' %}{{- '[RESULT]' + message.tool_call_id + ' ' + message.content + '\\n' }}
+    {%- else %}{{- '[' + message.role + ']' + message.content + '\\n' }}{%- endif %}
+{%- endfor %}
+"""
+
+TEMPLATES = {
+    "chatml": CHATML,
+    "qwen3": QWEN3,
+    "llama3": LLAMA3,
+    "gemma": GEMMA,
+    "smol": SMOL,
+    "text-arguments": TEXT_ARGUMENTS,
+}
+
 _CORPUS = (
     "the user asks and the assistant answers: system, tool, name, arguments, content, description "
     'properties type string object required function {"name": "read", "arguments": {"path": "a.txt"}} '

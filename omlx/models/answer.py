@@ -7,11 +7,12 @@ put together, so that what comes out does not depend on how the text was cut int
 Rules:
 
 - Tool markers mean something only when the request has tools; otherwise they are text.
-- A stop string ends the answer in visible text only: one inside a tool's arguments or in reasoning would cut
+- A stop string ends the answer in visible text only: inside a tool's arguments or in reasoning it would cut
   what the client never sees as text.
-- White space around a block (reasoning, a call) is the template's and is dropped: the next prompt then renders
-  to what was generated. White space elsewhere is kept.
-- A call that cannot be read is delivered as text, markers included. Half a character at the end is dropped.
+- White space around a block (reasoning, a call) is the template's and is dropped: the next prompt then
+  renders to what was generated. White space elsewhere is kept.
+- A call that cannot be read is delivered as text, markers included.
+- Half a character at the end of an answer is dropped.
 """
 
 import json
@@ -71,7 +72,7 @@ class AnswerParsers:
         edges["normal"] += [(text, None) for text in stop if text]
         return ModelAnswerParser(
             _detokenizer(tokenizer, plain),
-            TextStateMachine({state: pairs for state, pairs in edges.items() if pairs}),
+            TextStateMachine(edges),
             start,
             _ToolReader(tokenizer, list(tools)) if with_tools else None,
             frozenset(tokenizer.eos_token_ids),
@@ -153,3 +154,134 @@ class ModelAnswerParser:
             case "tool":
                 self._call.append(piece)
         return deltas
+
+    def _enter(self, state: str | None) -> list[AnswerDelta]:
+        """Change the state; return what the end of the block before gives."""
+        left, self._in = self._in, state
+        if left == "tool":
+            self._shown.restart()
+            return self._end_call(closed=True)
+        if left == "reasoning":
+            self._shown.restart()
+        if state == "reasoning":
+            self._thought.restart()
+        if left == "normal":
+            held = self._shown.rest()
+            return _text(held) if state is None else []
+        return []
+
+    def _end_call(self, *, closed: bool) -> list[AnswerDelta]:
+        text, self._call = "".join(self._call), []
+        return self._tools.read(text, closed=closed) if self._tools else _text(text)
+
+
+class _Trimmer:
+    """Pass text on without the line breaks after a block and, if asked, the white space before the next."""
+
+    def __init__(self, *, hold_back: bool, fresh: bool = False) -> None:
+        self._hold_back = hold_back
+        self._fresh = fresh
+        self._held = ""
+
+    def take(self, piece: str) -> str:
+        text = self._held + piece
+        if self._fresh:
+            text = text.lstrip("\n")
+        core = text.rstrip() if self._hold_back else text
+        self._held = text[len(core) :]
+        self._fresh = self._fresh and not core
+        return core
+
+    def rest(self) -> str:
+        """Return the white space held back, unless there is nothing but white space since the last block."""
+        held, self._held = self._held, ""
+        return "" if self._fresh else held
+
+    def restart(self) -> None:
+        self._fresh, self._held = True, ""
+
+
+class _ToolReader:
+    """Read the calls of one answer. Never raises for what a model wrote."""
+
+    def __init__(self, tokenizer: tokenizer_utils.TokenizerWrapper, tools: list[Mapping[str, Any]]) -> None:
+        self._tokenizer = tokenizer
+        self._tools = tools
+        self._num_calls = 0
+
+    def read(self, text: str, *, closed: bool) -> list[AnswerDelta]:
+        """Return the calls in the text of one block, or the block as text when it cannot be read."""
+        try:
+            calls = _calls(self._tokenizer.tool_parser(text, self._tools))
+        except _UNREADABLE as error:
+            log.warning("a tool call of %d characters cannot be read: %s", len(text), type(error).__name__)
+            end = self._tokenizer.tool_call_end if closed else ""
+            return _text(f"{self._tokenizer.tool_call_start}{text}{end}")
+        deltas: list[AnswerDelta] = []
+        for name, arguments in calls:
+            deltas.append(ToolCallDelta(self._num_calls, f"call_{uuid.uuid4().hex[:24]}", name, arguments))
+            self._num_calls += 1
+        return deltas
+
+
+#: What mlx-lm's tool parsers, and reading their result, raise for text that is no call.
+_UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, SyntaxError, RecursionError)
+
+
+def _calls(parsed: Any) -> list[tuple[str, str]]:
+    """Return name and arguments (JSON text) of each call. Raises one of `_UNREADABLE`."""
+    found = parsed if isinstance(parsed, list) else [parsed]
+    if not found:
+        raise ValueError("no call")
+    return [(_name(call), _arguments(call.get("arguments"))) for call in found]
+
+
+def _name(call: Any) -> str:
+    name = call["name"]
+    if not isinstance(name, str) or not name:
+        raise TypeError("the name is no text")
+    return name
+
+
+def _arguments(value: Any) -> str:
+    # some models quote the object once more
+    arguments = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(arguments, dict | None):
+        raise TypeError("the arguments are no object")
+    return json.dumps(arguments or {}, ensure_ascii=False, allow_nan=False)
+
+
+def _text(text: str) -> list[AnswerDelta]:
+    return [TextDelta(text)] if text else []
+
+
+def _add_blocks(edges: _Edges, tokenizer: tokenizer_utils.TokenizerWrapper, with_tools: bool) -> None:
+    """Add the markers of this model: reasoning, tools, and a response format of its own."""
+    special = tokenizer.response_transitions
+    if tokenizer.has_thinking:
+        edges["normal"].append((tokenizer.think_start, "reasoning"))
+        # a model may open once more what the generation prompt has opened
+        edges["reasoning"] += [(tokenizer.think_end, "normal"), (tokenizer.think_start, "reasoning")]
+    if with_tools:
+        if not any(target == "tool" for pairs in special.values() for _, target in pairs):
+            edges["normal"].append((tokenizer.tool_call_start, "tool"))
+        # a model may call without closing its reasoning
+        edges["reasoning"].append((tokenizer.tool_call_start, "tool"))
+        if tokenizer.tool_call_end:
+            edges["tool"].append((tokenizer.tool_call_end, "normal"))
+    edges["normal"] += [(marker, "normal") for marker in tokenizer.structural_markers]
+    for state, pairs in special.items():
+        edges.setdefault(state, []).extend(pair for pair in pairs if with_tools or pair[1] != "tool")
+
+
+def _detokenizer(tokenizer: tokenizer_utils.TokenizerWrapper, plain: bool) -> Any:
+    """Return an own streaming detokenizer (a copy that shares the token map) that keeps a leading space.
+
+    mlx-lm drops it to mimic sentence-piece decoding, which only the first text of a SentencePiece chat wants.
+    """
+    detokenizer = tokenizer.detokenizer
+    if isinstance(detokenizer, tokenizer_utils.BPEStreamingDetokenizer):
+        detokenizer.text, detokenizer.offset = "\0", 1  # it trims only while its text is empty
+    elif plain and isinstance(detokenizer, tokenizer_utils.SPMStreamingDetokenizer):
+        detokenizer.trim_space = False
+    return detokenizer

@@ -1,7 +1,7 @@
 """Convert one GGUF file into a folder that mlx-lm loads: config, weights, tokenizer.
 
 The weights are dequantized, not translated: a small model that is dequantized and quantized again to 4 bit
-babbles, and float32 is what MLX's CPU backend computes fast (see `blas`). bfloat16 halves the file, for Metal.
+babbles, and float32 is what MLX's CPU backend computes fast (see `blas`). bfloat16 is for Metal.
 """
 
 import json
@@ -43,6 +43,7 @@ def convert(
 
     Raises:
         ModelLoadError: the file cannot be read, or its architecture or tokenizer is not supported.
+        OSError: the folder cannot be written.
     """
     if dtype not in get_args(Dtype):
         raise ModelLoadError(
@@ -59,7 +60,7 @@ def convert(
     scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.new-"))
     try:
         _write_folder(file, scratch, dtype, on_bytes)
-        _put_in_place(scratch, folder)
+        replace_folder(scratch, folder)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return folder
@@ -80,9 +81,9 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
     path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _put_in_place(scratch: Path, folder: Path) -> None:
-    """Rename `scratch` to `folder`; an older folder makes room first and is removed afterwards."""
-    scratch.chmod(0o755 & ~_umask())
+def replace_folder(scratch: Path, folder: Path) -> None:
+    """Rename `scratch` to `folder`, on the same disk; an older folder makes room and is removed afterwards."""
+    scratch.chmod(0o777 & ~_umask())
     if not folder.exists():
         scratch.rename(folder)
         return

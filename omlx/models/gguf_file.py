@@ -36,7 +36,7 @@ class GGUFFile:
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
 
     def get(self, key: str, default: Any = None) -> Any:
-        """Return the metadata at `key` as plain Python, or `default`; `{arch}` stands for the architecture."""
+        """Return the metadata at `key`, or `default`; `{arch}` in a key stands for the architecture."""
         field = self._reader.get_field(self._key(key))
         if field is None:
             return default

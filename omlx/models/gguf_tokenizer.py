@@ -4,9 +4,9 @@ Two kinds of vocabulary:
 
 - `gpt2`: byte-level BPE. The merges are in the file; how text is split before them has a name only
   (`tokenizer.ggml.pre`), known here for those that have been tried.
-- `llama`: SentencePiece BPE with byte fallback. Merges are not in the file but follow from the vocabulary: every
-  split of a piece into two pieces is a merge, ranked by the id of the whole, since ids were given in the order
-  in which the trainer merged. Hugging Face's converter of SentencePiece models does the same.
+- `llama`: SentencePiece BPE with byte fallback. Merges are not in the file but follow from the vocabulary:
+  every split of a piece into two pieces is a merge, ranked by the id of the whole, since ids were given in
+  the order in which the trainer merged. Hugging Face's converter of SentencePiece models does the same.
 """
 
 from collections.abc import Callable

@@ -20,8 +20,11 @@ from omlx.models.generation import model_sampling
 from omlx.models.loaded import LoadedModel
 from omlx.pipeline.model import Model
 from omlx.prefix.layout import Layout
+from omlx.text.chat import ChatPrompt, Prompt
+from omlx.text.seams import AnswerParser
 from omlx.text.text_config import read_text_config
 from omlx.text.tokenizer import FolderTokenizer
+from omlx.types import Tokens
 
 log = structlog.get_logger()
 
@@ -36,23 +39,22 @@ def load(name: str, settings: ModelSettings, folder: Path) -> LoadedModel:
     """
     identity = fingerprint(folder)
     try:
-        module, _ = load_model(folder)
+        module, _ = load_model(folder, trust_remote_code=settings.trust_remote_code)
     except (ValueError, OSError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ModelLoadError(f"model {name!r} cannot be loaded from {folder}: {error}") from error
     mx.eval(module.parameters())
     new_caches: Callable[[], list[Any]] = partial(make_prompt_cache, module)
     layout, reason = _layout(name, module, new_caches())
     text = read_text_config(folder)
-    parsers = AnswerParsers(folder)
     model = Model(
         name=name,
         fingerprint=identity,
         layout=layout,
         uncached_reason=reason,
         window_tokens=_window(settings.window_tokens, text.window_tokens),
-        eos_tokens=text.eos_token_ids | parsers.eos_token_ids,
+        eos_tokens=text.eos_token_ids,
         tokenizer=FolderTokenizer(folder),
-        new_parser=parsers.new,
+        new_parser=partial(_new_parser, AnswerParsers(folder)),
         sampling=model_sampling(folder, settings.sampling),
         template_options=settings.template_options,
         max_tokens=settings.max_tokens,
@@ -64,6 +66,13 @@ def _window(asked: int | None, own: int | None) -> int:
     """Return the window: what is asked for, but never more than the model's own."""
     known = own or DEFAULT_WINDOW_TOKENS
     return min(asked, known) if asked else known
+
+
+def _new_parser(parsers: AnswerParsers, prompt: Prompt, tokens: Tokens, stop: tuple[str, ...]) -> AnswerParser:
+    """Return the parser of one answer: only a chat has tools and reasoning, other prompts are plain text."""
+    if isinstance(prompt, ChatPrompt):
+        return parsers.new(tokens, stop, prompt.tools)
+    return parsers.new(tokens, stop, plain=True)
 
 
 def _layout(name: str, module: Any, caches: list[Any]) -> tuple[Layout | None, str | None]:

@@ -8,7 +8,7 @@ from omlx.pipeline.request import Sampling
 from omlx.prefix.layout import Layout
 from omlx.text.chat import Prompt
 from omlx.text.seams import AnswerParser, Tokenizer
-from omlx.types import Fingerprint
+from omlx.types import Fingerprint, Tokens
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Model:
         window_tokens: the most tokens prompt and answer may have together.
         eos_tokens: tokens that end an answer.
         tokenizer: renders and tokenizes prompts.
-        new_parser: makes the parser for one answer, from the prompt's text, stop strings and whether tools are given.
+        new_parser: makes the parser for one answer, of a prompt with its tokens and stop strings.
         sampling: the values used where a request says nothing.
         template_options: options given to the chat template where a request gives none.
         max_tokens: the longest answer when the request does not say.
@@ -35,7 +35,7 @@ class Model:
     window_tokens: int
     eos_tokens: frozenset[int]
     tokenizer: Tokenizer
-    new_parser: Callable[[Prompt, str, tuple[str, ...]], AnswerParser]
+    new_parser: Callable[[Prompt, Tokens, tuple[str, ...]], AnswerParser]
     uncached_reason: str | None = None
     sampling: Sampling = Sampling()
     template_options: dict[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The HTTP server: Litestar routes, wire schemas and pure rendering over one `Backend`.
 
-A dialect (an API that clients speak) is a folder: `schema` says what clients may send, `render` words the neutral
-stream of deltas, `routes` joins them. Everything between is shared:
+A dialect (an API that clients speak) is a folder: `schema` says what clients may send, `render` words the
+neutral stream of deltas, `routes` joins them. Everything between is shared:
 
     body      bytes -> a schema's value, or a RequestError that names the field
     reply     deltas of one request, carried from the backend's threads to the event loop

@@ -1,8 +1,10 @@
 """How a request is answered, in every dialect: streamed or whole, and given up when the client leaves.
 
-A stream's headers wait for the first delta, so that a request refused before prefill gets its own HTTP status; but
-not for long, because clients and proxies give up on silence. After that an error is an event in the stream, and
-comment lines fill every silence by the wall clock, whatever the backend is doing.
+A stream's headers wait for the first delta, so that a request refused before prefill gets its own HTTP
+status; but not for long, because clients and proxies give up on silence. After that an error is an event in
+the stream, and comment lines fill every silence by the wall clock, whatever the backend is doing.
+
+An answer that is not streamed sends nothing before it is complete: its status can only be said once.
 """
 
 import asyncio
@@ -57,8 +59,13 @@ class Service:
     async def answer(
         self, http: HttpRequest[Any, Any, Any], request: Request, dialect: Dialect, *, stream: bool
     ) -> ASGIApp:
-        """Run `request` and return its response. Raises what refused the request, CancelledError if nobody waits."""
-        log.info("request", id=request.id, model=request.model, stream=stream, request_id=request_id(http.scope))
+        """Run `request` and return its response.
+
+        Raises what refused or failed the request, and CancelledError if the client has left.
+        """
+        log.info(
+            "request", id=request.id, model=request.model, stream=stream, request_id=request_id(http.scope)
+        )
         with contextlib.ExitStack() as stack:
             reply = stack.enter_context(self.replies.submit(request))
             if not stream:
@@ -71,7 +78,7 @@ class Service:
 
 
 class EventStream:
-    """The response that sends a reply as server-sent events. `close` is called when it ends, however it ends."""
+    """The response that sends a reply as server-sent events. `close` is called however it ends."""
 
     def __init__(
         self, reply: Reply, dialect: Dialect, keep_alive_s: float, close: Callable[[], None]
@@ -81,9 +88,8 @@ class EventStream:
         self._keep_alive_s = keep_alive_s
         self._close = close
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Send headers and events until the answer is over or the client has left."""
-        del scope
         try:
             with contextlib.suppress(CancelledError):
                 await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
@@ -97,7 +103,13 @@ class EventStream:
         delta: Delta | None = None
         while not isinstance(delta, Finished | Failed):
             delta = await self._reply.take(due - now())
-            if data := self._word(delta):
+            try:
+                data = self._word(delta)
+            except Exception:  # the HTTP boundary of a stream whose headers are out
+                log.exception("rendering failed")
+                delta = Failed(OmlxError("internal error; the server's log tells more"))
+                data = self._word(delta)
+            if data:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
                 due = now() + self._keep_alive_s
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -111,7 +123,7 @@ class EventStream:
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """Return what `work` returns. Raises CancelledError, with `work` cancelled, if the client leaves first."""
+    """Return what `work` returns. If the client leaves first, cancel `work` and raise CancelledError."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_disconnect(receive))
     try:

@@ -31,4 +31,4 @@ def is_authorized(connection: ASGIConnection[Any, Any, Any, Any], api_key: str |
     scheme, _, token = connection.headers.get("authorization", "").partition(" ")
     bearer = token.strip() if scheme.lower() == "bearer" else ""
     given = (bearer, connection.headers.get("x-api-key", ""))
-    return any([hmac.compare_digest(key.encode(), api_key.encode()) for key in given])
+    return any(hmac.compare_digest(key.encode(), api_key.encode()) for key in given)

@@ -9,12 +9,13 @@ from litestar import Request as HttpRequest
 from litestar import Response
 from litestar.exceptions import (
     HTTPException,
+    InternalServerException,  # Litestar's word for a client that left while it sent its body
     MethodNotAllowedException,
     NotFoundException,
-    RequestEntityTooLarge,
 )
+from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
-from omlx.errors import BusyError, CancelledError, OmlxError, RequestError, UnauthorizedError
+from omlx.errors import BusyError, OmlxError, RequestError, UnauthorizedError
 from omlx.server.identity import request_id
 
 #: When a client should come back after a 503.
@@ -55,7 +56,11 @@ def exception_handler(word: Callable[[Fault], object]) -> Callable[[Http, Except
 
     def handle(http: Http, error: Exception) -> Response[Any]:
         fault = _fault(http, error)
-        if fault.status >= 500 and not isinstance(error, BusyError | HTTPException):
+        if (
+            fault.status >= 500
+            and not isinstance(error, BusyError)
+            and type(error) is not InternalServerException
+        ):
             log.error("request failed", request_id=request_id(http.scope), path=http.url.path, exc_info=error)
         body = None if http.method == "HEAD" else word(fault)
         return Response(
@@ -66,30 +71,31 @@ def exception_handler(word: Callable[[Fault], object]) -> Callable[[Http, Except
 
 
 def _fault(http: Http, error: Exception) -> Fault:
+    if isinstance(error, OmlxError):
+        return fault_of(error)
+    if not isinstance(error, HTTPException):
+        message = f"internal error; the server's log tells more about request {request_id(http.scope)}"
+        return Fault(500, "server_error", message)
+    message, code = _refusal(http, error)
+    kind = "server_error" if error.status_code >= 500 else "invalid_request_error"
+    return Fault(error.status_code, kind, message, code=code)
+
+
+def _refusal(http: Http, error: HTTPException) -> tuple[str, str | None]:
+    """Return message and code of what Litestar refuses on its own."""
     match error:
-        case OmlxError():
-            return fault_of(error)
         case NotFoundException():
-            hint = "the API's base URL ends in /v1"
-            message = f"there is no {http.method} {http.url.path}; {hint}"
-            return Fault(404, "invalid_request_error", message, code="not_found")
+            return f"there is no {http.method} {http.url.path}; the API's base URL ends in /v1", "not_found"
         case MethodNotAllowedException():
-            message = f"{http.url.path} does not answer to {http.method}"
-            return Fault(405, "invalid_request_error", message, code="method_not_allowed")
+            return f"{http.url.path} does not answer to {http.method}", "method_not_allowed"
         case RequestEntityTooLarge():
-            message = "the body is larger than the server takes; raise max_body under [server]"
-            return Fault(413, "invalid_request_error", message, code="body_too_large")
-        case HTTPException() if error.status_code < 500:
-            return Fault(error.status_code, "invalid_request_error", error.detail)
-        case HTTPException():
-            return Fault(error.status_code, "server_error", error.detail)
-    message = f"internal error; the server's log tells more about request {request_id(http.scope)}"
-    return Fault(500, "server_error", message)
+            return "the body is larger than the server takes; raise max_body under [server]", "body_too_large"
+    return error.detail, None
 
 
 def _headers(error: OmlxError) -> dict[str, str]:
     match error:
-        case BusyError() | CancelledError():
+        case BusyError():
             return {"retry-after": str(RETRY_AFTER_S)}
         case UnauthorizedError():
             return {"www-authenticate": "Bearer"}

@@ -33,8 +33,9 @@ def request_id(scope: Any) -> str:
 
 async def stamp(message: Message, scope: Scope) -> None:
     """Put the id on a response that begins, and log the response: the `before_send` hook."""
-    if message["type"] != "http.response.start" or scope["type"] != "http":
+    if message["type"] != "http.response.start":
         return
     name = request_id(scope)
     MutableScopeHeaders.from_message(message)[HEADER] = name
-    log.info("answered", method=scope["method"], path=scope["path"], status=message["status"], request_id=name)
+    method = scope.get("method")
+    log.info("answered", method=method, path=scope["path"], status=message["status"], request_id=name)

@@ -1,7 +1,8 @@
 """What the backend says to one request, carried from its threads to the event loop.
 
-The backend calls the sink from threads of its own; nothing there may wait for the event loop, and the loop may be
-closed already when the last deltas arrive. So the sink only posts; what nobody listens to any more is dropped.
+The backend calls the sink from threads of its own; nothing there may wait for the event loop, and the loop
+may be closed already when the last deltas arrive. So the sink only posts, and what nobody listens to is
+dropped.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator
 
-from omlx.errors import BusyError
+from omlx.errors import BusyError, CancelledError
 from omlx.pipeline.backend import Backend
 from omlx.pipeline.request import Request
 from omlx.text.delta import Delta, Failed, Finished
@@ -59,21 +60,25 @@ class Reply:
             self._ticket.cancel()
 
     def fail(self, failure: Failed) -> None:
-        """End the stream with `failure` in place of what the backend would still say, and give the request up."""
+        """End the stream with `failure` instead of what the backend would still say; give the request up."""
         if not self._over:
             self._put(failure)
             self._ticket.cancel()
 
     def _sink(self, delta: Delta) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: the server is gone, and so is the client
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the loop is closed: the server is gone, and so is the client
             self._loop.call_soon_threadsafe(self._put, delta)
 
     def _put(self, delta: Delta) -> None:
         if self._over:
             return
-        if isinstance(delta, Finished) and delta.reason == "cancelled":
-            # an answer that stops in the middle must not look complete
-            delta = Failed(BusyError("the request was given up before its answer was complete", hint="try again"))
+        if _is_given_up(delta):
+            # an answer that stops in the middle must not look complete to whoever still listens
+            delta = Failed(
+                BusyError("the request was given up before its answer was complete", hint="try again")
+            )
         self._over = isinstance(delta, Finished | Failed)
         self._deltas.append(delta)
         self._arrived.set()
@@ -111,6 +116,13 @@ class Replies:
         self._stopped = True
         for reply in self._open:
             reply.fail(Failed(_stopping()))
+
+
+def _is_given_up(delta: Delta) -> bool:
+    match delta:
+        case Finished(reason="cancelled") | Failed(error=CancelledError()):
+            return True
+    return False
 
 
 def _stopping() -> BusyError:

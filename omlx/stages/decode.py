@@ -11,15 +11,15 @@ from omlx.text.delta import FinishReason, ToolCallDelta
 class DecodeStage(Stage, frozen=True, tag="decode"):
     """Decode until an end token, a stop string, the token limit or the window; emit text as it comes."""
 
-    requires: ClassVar[tuple[str, ...]] = ("request", "model", "sequence")
-    uses: ClassVar[tuple[str, ...]] = ("prompt", "text")
+    requires: ClassVar[tuple[str, ...]] = ("request", "model", "tokens", "sequence")
+    uses: ClassVar[tuple[str, ...]] = ("prompt",)
     assigns: ClassVar[tuple[str, ...]] = ("answer",)
     lane: ClassVar[Lane] = "device"
 
     def run(self, state: State, services: Services) -> Steps:  # noqa: ARG002 - one signature for all stages
         """Assign how the answer ended and how many tokens it has."""
         request, model = state.request, state.model
-        parser = model.new_parser(state.prompt or request.prompt, state.text, request.stop)
+        parser = model.new_parser(state.prompt or request.prompt, state.tokens, request.stop)
         limit = self._limit(state)
         called = False
         reason: FinishReason = "length"

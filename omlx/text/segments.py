@@ -28,13 +28,18 @@ from omlx.text.wrappers import Kind, Wrappers
 
 
 class _Part(NamedTuple):
-    """A part of the prompt; `start` and `end` are the characters of its content, None where not rendered."""
+    """A part of the prompt; `start` and `end` are the characters of its content, None where not rendered.
+
+    `lead` and `tail` are the white space around the content, which a template may keep or trim.
+    """
 
     kind: Kind
     role: SegmentRole
     label: str
     start: int | None = None
     end: int | None = None
+    lead: str = ""
+    tail: str = ""
 
 
 class _Cut(NamedTuple):
@@ -48,8 +53,8 @@ class _Cut(NamedTuple):
 def find_segments(tokenizer: Tokenizer, prompt: Prompt, text: str, encoding: Encoding) -> tuple[Segment, ...]:
     """Return the segments of `prompt`, contiguous from token 0 to the last; none for no tokens.
 
-    `text` is the rendered prompt and `encoding` its tokens. A prompt that cannot be taken apart is one segment
-    of role `prompt`, with the generation prompt apart where that is certain.
+    `text` is the rendered prompt and `encoding` its tokens. A prompt that cannot be taken apart is one
+    segment of role `prompt`, with the generation prompt apart where that is certain.
     """
     whole = _Cut(0, "prompt", "prompt")
     if not isinstance(prompt, ChatPrompt):
@@ -95,7 +100,8 @@ def _ordered(prompt: ChatPrompt, found: dict[tuple[int, str], list[int]]) -> lis
         part = _message_part(index, message, index < leading)
         if ends:
             last = ends[0]
-            part = part._replace(start=starts[0] if starts else None, end=last)
+            lead, _, tail = _around(message.content)
+            part = part._replace(start=starts[0] if starts else None, end=last, lead=lead, tail=tail)
         placed.append((last, index, part))
     tools = [at for side in "SE" for at in found.get((len(prompt.messages), side), [])]
     if tools:
@@ -142,15 +148,20 @@ class _Gap:
     """
 
     def __init__(self, text: str, before: _Part | None, after: _Part | None, wrappers: Wrappers) -> None:
+        self.before = before
         begin = (before.end if before else None) or 0
         stop = len(text) if after is None else after.end if after.start is None else after.start
         gap = text[begin:stop]
         closing = wrappers.closing(before.kind) if before and before.kind != "calls" else ""
+        closings = [closing, before.tail + closing] if before and closing else []
+        whole = [len(closing) for closing in closings if gap.startswith(closing)]
+        self.sure = bool(whole)
+        self.closed = begin + max(whole or [_common(gap, closing) for closing in closings], default=0)
         opening = wrappers.opening(after.kind) if after and after.start is not None else ""
-        self.before = before
-        self.closed = begin + _common(gap, closing)
-        self.sure = bool(closing) and gap.startswith(closing)
-        self.opened = begin + len(gap) - len(opening) if opening and gap.endswith(opening) else None
+        openings = [opening, opening + after.lead] if after and opening else []
+        self.opened = next(
+            (begin + len(gap) - len(opening) for opening in openings if gap.endswith(opening)), None
+        )
         if before and before.kind == "tools" and self.opened is None:
             self.closed = begin + len(gap)  # the rest of the schemas
 
@@ -242,10 +253,16 @@ def _probed_tool(tool: dict[str, Any], probe: str, index: int, side: str) -> dic
 
 def _wrapped(text: str, probe: str, index: int, sides: str) -> str:
     """Return `text` with a probe at its start (`S`) and end (`E`); blank text as it is."""
-    core = text.strip()
+    lead, core, tail = _around(text)
     if not core:
         return text
-    lead = text[: text.index(core)]
     opening = f"{probe}{index:06d}S" if "S" in sides else ""
     closing = f"{probe}{index:06d}E" if "E" in sides else ""
-    return f"{lead}{opening}{core}{closing}{text[len(lead) + len(core) :]}"
+    return f"{lead}{opening}{core}{closing}{tail}"
+
+
+def _around(text: str) -> tuple[str, str, str]:
+    """Return the white space before the content, the content, and the white space after it."""
+    core = text.strip()
+    begin = text.find(core)
+    return text[:begin], core, text[begin + len(core) :]

@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from omlx.text.chat import Message, ToolCall
 
 #: One message as a chat template reads it.
@@ -40,7 +42,7 @@ class TemplateShape:
     Attributes:
         system: where a system message may stand.
         alternates: two messages of one role in a row are refused or lost.
-        calls: an assistant's tool calls are rendered; inline when not.
+        calls: an assistant's tool calls are rendered, or rendered if there is one in a message; inline when not.
         results: messages of role tool are rendered; inline when not.
         arguments: the form of a call's arguments.
         ids: the form of call ids, or none when the template reads none.
@@ -49,7 +51,7 @@ class TemplateShape:
 
     system: Literal["anywhere", "first", "never"] = "anywhere"
     alternates: bool = False
-    calls: Literal["rendered", "inline"] = "rendered"
+    calls: Literal["rendered", "single", "inline"] = "rendered"
     results: Literal["rendered", "inline"] = "rendered"
     arguments: Literal["mapping", "text"] = "mapping"
     ids: Literal["none", "short", "indexed"] = "none"
@@ -57,32 +59,50 @@ class TemplateShape:
 
 
 def probe_shape(source: str, try_render: TryRender) -> TemplateShape:
-    """Return the shape of the template `source`, by rendering up to seven one-word conversations."""
-    plain = TemplateShape(ids=_ids(source), reasoning=_reasoning_key(source))
-    user, late = Message("user", "zquser"), Message("system", "zqlate")
-    called = Message("assistant", tool_calls=(ToolCall("zqname", {"zqkey": "zqvalue"}),))
+    """Return the shape of the template `source`, by rendering up to eight one-word conversations."""
+    shape = TemplateShape(ids=_ids(source), reasoning=_reasoning_key(source))
+    shape = _probe_system(shape, try_render)
+    again = _shows(try_render, shape, _USER, Message("user", "zqagain"))
+    return _probe_calls(replace(shape, alternates=not again), try_render)
 
-    def shows(*messages: Message) -> bool:
-        text = try_render(_rows(messages, plain))
-        return text is not None and _in_order([m.content for m in messages], text)
 
-    def takes(arguments: Literal["mapping", "text"]) -> bool:
-        text = try_render(_rows((user, called), replace(plain, arguments=arguments)))
-        # a mapping that is joined as it is comes out as Python's repr
-        return text is not None and "zqname" in text and "'zqkey'" not in text
+_USER, _LATE, _FIRST = Message("user", "zquser"), Message("system", "zqlate"), Message("system", "zqfirst")
+_ANSWER, _RESULT = Message("assistant", "zqanswer"), Message("tool", "zqresult")
+_CALL = ToolCall("zqname", {"zqkey": "zqvalue"})
 
-    first = Message("system", "zqfirst")
-    anywhere = shows(first, late, user, late, Message("assistant", "zqanswer"), late, user)
-    leading = anywhere or shows(first, user)
-    mapping = takes("mapping")
-    return replace(
-        plain,
-        system="anywhere" if anywhere else "first" if leading else "never",
-        alternates=not shows(user, Message("user", "zqagain")),
-        calls="rendered" if mapping or takes("text") else "inline",
-        results="rendered" if shows(user, called, Message("tool", "zqresult")) else "inline",
-        arguments="mapping" if mapping or not takes("text") else "text",
-    )
+
+def _probe_system(shape: TemplateShape, try_render: TryRender) -> TemplateShape:
+    if _shows(try_render, shape, _FIRST, _LATE, _USER, _LATE, _ANSWER, _LATE, _USER):
+        return shape
+    return replace(shape, system="first" if _shows(try_render, shape, _FIRST, _USER) else "never")
+
+
+def _probe_calls(shape: TemplateShape, try_render: TryRender) -> TemplateShape:
+    """Find how calls and results are rendered. A mapping that is joined to text comes out as Python's repr."""
+
+    def takes(shape: TemplateShape, *calls: ToolCall) -> bool:
+        text = try_render(_rows((_USER, Message("assistant", tool_calls=calls)), shape))
+        return text is not None and text.count(_CALL.name) == len(calls) and "'zqkey'" not in text
+
+    if not takes(shape, _CALL):
+        as_text = replace(shape, arguments="text")
+        shape = as_text if takes(as_text, _CALL) else replace(shape, calls="inline")
+    if shape.calls == "rendered" and not takes(shape, _CALL, _CALL):
+        shape = replace(shape, calls="single")
+    called = Message("assistant", tool_calls=(_CALL,))
+    shown = shape.calls != "inline" and _shows(try_render, shape, _USER, called, _RESULT)
+    return shape if shown or _shows(try_render, shape, _USER, _RESULT) else replace(shape, results="inline")
+
+
+def _shows(try_render: TryRender, shape: TemplateShape, *messages: Message) -> bool:
+    """Tell whether every content is rendered, in order."""
+    text, at = try_render(_rows(messages, shape)) or "", 0
+    for message in messages:
+        at = text.find(message.content, at)
+        if at < 0 or not text:
+            return False
+        at += len(message.content)
+    return True
 
 
 def template_rows(messages: tuple[Message, ...], shape: TemplateShape) -> list[Row]:
@@ -111,6 +131,9 @@ def _placed(messages: tuple[Message, ...], shape: TemplateShape) -> Iterator[Mes
             texts = [message.content] if message.content else []
             content = "\n".join([*texts, *(_call_text(call) for call in message.tool_calls)])
             yield Message("assistant", content, reasoning=message.reasoning)
+        elif len(message.tool_calls) > 1 and shape.calls == "single":
+            yield msgspec.structs.replace(message, tool_calls=message.tool_calls[:1])
+            yield from (Message("assistant", tool_calls=(call,)) for call in message.tool_calls[1:])
         else:
             yield message
 
@@ -210,12 +233,3 @@ def _ids(source: str) -> Literal["none", "short", "indexed"]:
 def _reasoning_key(source: str) -> str:
     keys = ("reasoning_content", "thinking", "reasoning")
     return next((key for key in keys if re.search(rf"\.{key}\b|['\"]{key}['\"]", source)), keys[0])
-
-
-def _in_order(words: list[str], text: str) -> bool:
-    at = 0
-    for word in words:
-        at = text.find(word, at) + len(word) if word in text[at:] else -1
-        if at < 0:
-            return False
-    return True

@@ -1,0 +1,22 @@
+"""bench: measure this server on this machine.
+
+    omlx bench five --model FOLDER_OR_NAME     reuse in five cases, and after a crash
+"""
+
+import argparse
+
+from omlx.cli import five
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the verb's options."""
+    kinds = parser.add_subparsers(title="benchmarks", metavar="BENCHMARK", required=True)
+    verb = kinds.add_parser("five", help="reuse in five cases, and after a crash", description=five.__doc__)
+    verb.formatter_class = argparse.RawDescriptionHelpFormatter
+    five.add_arguments(verb)
+    verb.set_defaults(bench=five.run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the benchmark that was named."""
+    return int(options.bench(options))

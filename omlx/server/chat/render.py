@@ -1,0 +1,183 @@
+"""Word the neutral stream as chat completions.
+
+A tool call travels whole, in one delta: clients need not put fragments together.
+
+`tool_choice: "none"` leaves the tools in the prompt, where they stood in every earlier turn, because
+without them no cached prefix would match. A call that the model makes all the same is delivered as text,
+never as a call. `parallel_tool_calls: false` delivers the first call alone.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import msgspec
+
+from omlx.server.boundary import fault_of
+from omlx.server.openai.call import call_as_text
+from omlx.server.openai.errors import error_body
+from omlx.server.openai.usage import UsageBody, usage_body
+from omlx.server.sse import DONE, frame
+from omlx.text.delta import Delta, Failed, Finished, ReasoningDelta, Started, TextDelta, ToolCallDelta
+
+
+class FunctionBody(msgspec.Struct, frozen=True):
+    """`arguments` is JSON text, as the model wrote it."""
+
+    name: str
+    arguments: str
+
+
+class CallDelta(msgspec.Struct, frozen=True):
+    """A whole tool call in a stream."""
+
+    index: int
+    id: str
+    type: str
+    function: FunctionBody
+
+
+class CallMade(msgspec.Struct, frozen=True):
+    """A tool call in a complete message."""
+
+    id: str
+    type: str
+    function: FunctionBody
+
+
+class DeltaBody(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a chunk adds."""
+
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: tuple[CallDelta, ...] | None = None
+
+
+class ChunkChoice(msgspec.Struct, frozen=True):
+    """The one choice of a chunk."""
+
+    index: int
+    delta: DeltaBody
+    finish_reason: str | None
+
+
+class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One event of a stream."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: tuple[ChunkChoice, ...]
+    usage: UsageBody | None = None
+
+
+class _Said(msgspec.Struct, frozen=True, omit_defaults=True):
+    reasoning_content: str | None = None
+    tool_calls: tuple[CallMade, ...] | None = None
+
+
+class MessageSaid(_Said, frozen=True, omit_defaults=True, kw_only=True):
+    """The assistant's message. `content` is null only beside tool calls."""
+
+    role: str
+    content: str | None
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """The one choice of a complete answer."""
+
+    index: int
+    message: MessageSaid
+    logprobs: None
+    finish_reason: str
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """A complete answer."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    choices: tuple[Choice, ...]
+    usage: UsageBody
+
+
+@dataclass(frozen=True, slots=True)
+class ChatDialect:
+    """Words the answer to one chat request. `created` is in seconds since 1970."""
+
+    id: str
+    model: str
+    created: int
+    include_usage: bool = False
+    calls_as_text: bool = False
+    one_call: bool = False
+
+    def frames(self, delta: Delta) -> Iterable[bytes]:
+        """Return the events that `delta` becomes on a stream."""
+        if isinstance(delta, Failed):
+            return (frame(error_body(fault_of(delta.error))), DONE)
+        events = chain.from_iterable(map(self._chunks, self._allowed(delta)))
+        return chain(map(frame, events), (DONE,) if isinstance(delta, Finished) else ())
+
+    def whole(self, deltas: Sequence[Delta]) -> Completion:
+        """Return the body of a complete answer; the last delta is a Finished."""
+        said = [allowed for delta in deltas for allowed in self._allowed(delta)]
+        finished = said[-1]
+        assert isinstance(finished, Finished)
+        choice = Choice(0, _message(said), None, finished.reason)
+        usage = usage_body(finished)
+        return Completion(self.id, "chat.completion", self.created, self.model, (choice,), usage)
+
+    def _allowed(self, delta: Delta) -> Iterator[Delta]:
+        """Yield `delta` as the request's tool choice lets it through."""
+        match delta:
+            case ToolCallDelta() if self.calls_as_text:
+                yield TextDelta(call_as_text(delta))
+            case Finished(reason="tool_calls") if self.calls_as_text:
+                yield replace(delta, reason="stop")
+            case ToolCallDelta() if self.one_call and delta.index > 0:
+                return
+            case _:
+                yield delta
+
+    def _chunks(self, delta: Delta) -> Iterator[Chunk]:
+        match delta:
+            case Started():
+                yield self._chunk(DeltaBody(role="assistant"))
+            case TextDelta(text=text):
+                yield self._chunk(DeltaBody(content=text))
+            case ReasoningDelta(text=text):
+                yield self._chunk(DeltaBody(reasoning_content=text))
+            case ToolCallDelta(index=index, id=name):
+                call = CallDelta(index, name, "function", FunctionBody(delta.name, delta.arguments))
+                yield self._chunk(DeltaBody(tool_calls=(call,)))
+            case Finished(reason=reason):
+                yield self._chunk(DeltaBody(), reason)
+                if self.include_usage:
+                    yield self._head((), usage_body(delta))
+
+    def _chunk(self, delta: DeltaBody, reason: str | None = None) -> Chunk:
+        return self._head((ChunkChoice(0, delta, reason),))
+
+    def _head(self, choices: tuple[ChunkChoice, ...], usage: UsageBody | None = None) -> Chunk:
+        return Chunk(self.id, "chat.completion.chunk", self.created, self.model, choices, usage)
+
+
+def _message(said: Sequence[Delta]) -> MessageSaid:
+    text = "".join(delta.text for delta in said if isinstance(delta, TextDelta))
+    thoughts = "".join(delta.text for delta in said if isinstance(delta, ReasoningDelta))
+    calls = tuple(
+        CallMade(delta.id, "function", FunctionBody(delta.name, delta.arguments))
+        for delta in said
+        if isinstance(delta, ToolCallDelta)
+    )
+    return MessageSaid(
+        role="assistant",
+        content=text or (None if calls else ""),
+        reasoning_content=thoughts or None,
+        tool_calls=calls or None,
+    )

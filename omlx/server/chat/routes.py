@@ -1,0 +1,42 @@
+"""`POST /v1/chat/completions`."""
+
+import time
+from typing import Any
+
+from litestar import Request as HttpRequest
+from litestar import post
+from litestar.types import ASGIApp
+
+from omlx.pipeline.request import Request
+from omlx.server.answer import Service
+from omlx.server.body import read_body
+from omlx.server.chat.prompt import chat_prompt
+from omlx.server.chat.render import ChatDialect
+from omlx.server.chat.schema import HONOURED, ChatBody
+from omlx.server.identity import new_id
+from omlx.server.openai.generation import refuse_unsupported, token_limit
+
+
+@post("/chat/completions", status_code=200)
+async def complete_chat(request: HttpRequest[Any, Any, Any], service: Service) -> ASGIApp:
+    """Continue a conversation."""
+    body = await read_body(request, ChatBody)
+    refuse_unsupported(body, HONOURED)
+    asked = Request(
+        id=new_id("chatcmpl"),
+        prompt=chat_prompt(body),
+        model=service.backend.resolve(body.model).name,
+        sampling=body.sampling(),
+        max_tokens=token_limit(max_completion_tokens=body.max_completion_tokens, max_tokens=body.max_tokens),
+        stop=body.stop_strings(),
+        ignore_eos=bool(body.ignore_eos),
+    )
+    dialect = ChatDialect(
+        asked.id,
+        asked.model,
+        int(time.time()),
+        include_usage=body.wants_usage,
+        calls_as_text=body.tool_choice == "none",
+        one_call=body.parallel_tool_calls is False,
+    )
+    return await service.answer(request, asked, dialect, stream=bool(body.stream))

@@ -1,0 +1,34 @@
+"""`POST /v1/completions`."""
+
+import time
+from typing import Any
+
+from litestar import Request as HttpRequest
+from litestar import post
+from litestar.types import ASGIApp
+
+from omlx.pipeline.request import Request
+from omlx.server.answer import Service
+from omlx.server.body import read_body
+from omlx.server.completions.render import CompletionDialect
+from omlx.server.completions.schema import HONOURED, CompletionBody, plain_prompt
+from omlx.server.identity import new_id
+from omlx.server.openai.generation import refuse_unsupported, token_limit
+
+
+@post("/completions", status_code=200)
+async def complete_text(request: HttpRequest[Any, Any, Any], service: Service) -> ASGIApp:
+    """Continue a text."""
+    body = await read_body(request, CompletionBody)
+    refuse_unsupported(body, HONOURED)
+    asked = Request(
+        id=new_id("cmpl"),
+        prompt=plain_prompt(body),
+        model=service.backend.resolve(body.model).name,
+        sampling=body.sampling(),
+        max_tokens=token_limit(max_tokens=body.max_tokens),
+        stop=body.stop_strings(),
+        ignore_eos=bool(body.ignore_eos),
+    )
+    dialect = CompletionDialect(asked.id, asked.model, int(time.time()), include_usage=body.wants_usage)
+    return await service.answer(request, asked, dialect, stream=bool(body.stream))

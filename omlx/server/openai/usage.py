@@ -1,0 +1,47 @@
+"""Usage as OpenAI's clients read it, with what the cache did beside it."""
+
+import msgspec
+
+from omlx.text.delta import Finished
+
+
+class PromptDetails(msgspec.Struct, frozen=True):
+    """`cached_tokens`: prompt tokens that were restored and not computed."""
+
+    cached_tokens: int
+
+
+class CacheUsage(msgspec.Struct, frozen=True):
+    """Where prompt tokens came from, and the seconds spent in each stage."""
+
+    hot_tokens: int
+    cold_tokens: int
+    prefilled_tokens: int
+    seconds: dict[str, float]
+
+
+class UsageBody(msgspec.Struct, frozen=True):
+    """Token counts; `omlx` is an addition of this server."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails
+    omlx: CacheUsage
+
+
+def usage_body(finished: Finished) -> UsageBody:
+    """Return the usage of a finished request. The same on every path, and every field is always there."""
+    usage = finished.usage
+    return UsageBody(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        prompt_tokens_details=PromptDetails(usage.cached_tokens),
+        omlx=CacheUsage(
+            hot_tokens=usage.hot_tokens,
+            cold_tokens=usage.cold_tokens,
+            prefilled_tokens=usage.prefilled_tokens,
+            seconds={name: round(spent, 6) for name, spent in finished.seconds.items()},
+        ),
+    )

@@ -1,0 +1,107 @@
+"""Serve the application on a socket until the process is told to stop."""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from omlx.config.settings import ServerSettings
+from omlx.errors import UsageError
+from omlx.pipeline.backend import Backend
+from omlx.server.app import create_app
+
+#: How long answers may go on after the server was told to stop; then they end with an error.
+GRACE_S = 2.0
+#: How long a stopping server waits for clients to take what is left, after that.
+LINGER_S = 2
+#: How long an idle connection is kept: longer than clients keep theirs, so that they are the ones to close
+#: it.
+IDLE_S = 75
+
+log = structlog.get_logger()
+
+
+class HttpServer(uvicorn.Server):  # type: ignore[misc]
+    """A bound server. `url` holds the real port at once, also for port 0; `run` serves until told to stop.
+
+    Raises UsageError when the address cannot be used.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        settings: ServerSettings,
+        *,
+        on_ready: Callable[[str], None] | None = None,
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._on_ready = on_ready
+        self._grace_s = grace_s
+        self._app = create_app(backend, settings)
+        self._socket = _bind(settings.host, settings.port)
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self.url = f"http://{host}:{self._socket.getsockname()[1]}"
+        super().__init__(
+            uvicorn.Config(
+                self._app,
+                http="h11",
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=IDLE_S,
+                timeout_graceful_shutdown=int(grace_s) + LINGER_S,
+            )
+        )
+
+    def run(self) -> None:
+        """Serve until `stop` or a signal; return when every answer has ended."""
+        super().run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Make `run` return soon. Safe to call from any thread."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to listen, then say so."""
+        await super().startup(sockets)
+        log.info("listening", url=self.url)
+        if self._on_ready is not None:
+            self._on_ready(self.url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Refuse new connections, give answers under way their time, then end them."""
+        log.info("stopping", answers=len(self._app.state.replies))
+        asyncio.get_running_loop().call_later(self._grace_s, self._app.state.replies.stop)
+        await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop at the first signal, at once at the second interrupt.
+
+        Unlike uvicorn's own, this does not raise the signal again after `run`: the caller has to tidy up.
+        """
+        del frame
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
+
+
+def serve(
+    backend: Backend, settings: ServerSettings, *, on_ready: Callable[[str], None] | None = None
+) -> None:
+    """Serve `backend` on the address of `settings` until SIGINT or SIGTERM; call `on_ready` with the URL."""
+    HttpServer(backend, settings, on_ready=on_ready).run()
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        hint = "choose another address with --host and --port, or --port 0 for any free port"
+        raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}", hint=hint) from error
