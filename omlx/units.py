@@ -1,14 +1,17 @@
 """Human units in TOML: sizes ("4GiB") and durations ("30s")."""
 
+import math
 import re
 from typing import Any
 
-_SIZES = {
+_SIZES: dict[str, float] = {
     "B": 1,
     **{f"{p}iB": 1024 ** (i + 1) for i, p in enumerate("KMGT")},
     **{f"{p}B": 1000 ** (i + 1) for i, p in enumerate("KMGT")},
 }
 _DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE_FORM = 'a size above zero such as "512MiB" or "4GiB"'
+_DURATION_FORM = 'a duration above zero such as "500ms", "30s" or "5m"'
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -20,30 +23,37 @@ class Duration(float):
     """A number of seconds, above zero; written as "250ms", "30s", "5m", "2h" or a plain number."""
 
 
-def parse_size(text: str | float) -> ByteSize:
-    """Return the bytes that `text` names. Raises ValueError with the allowed form."""
-    value = _quantity(text, _SIZES, 'a size above zero such as "512MiB" or "4GiB"')
-    return ByteSize(round(value))
+def parse_size(value: object) -> ByteSize:
+    """Return the bytes that `value` (text or a number) names. Raises ValueError with the allowed form."""
+    num_bytes = round(_quantity(value, _SIZES, _SIZE_FORM))
+    if num_bytes == 0:  # "0.1B"
+        raise _refused(value, _SIZE_FORM)
+    return ByteSize(num_bytes)
 
 
-def parse_duration(text: str | float) -> Duration:
-    """Return the seconds that `text` names. Raises ValueError with the allowed form."""
-    return Duration(_quantity(text, _DURATIONS, 'a duration above zero such as "500ms", "30s" or "5m"'))
+def parse_duration(value: object) -> Duration:
+    """Return the seconds that `value` (text or a number) names. Raises ValueError with the allowed form."""
+    return Duration(_quantity(value, _DURATIONS, _DURATION_FORM))
 
 
-def _quantity(text: str | float, units: dict[str, float] | dict[str, int], form: str) -> float:
-    if isinstance(text, bool):
-        raise ValueError(f"expected {form}, got {text!r}")
-    if isinstance(text, int | float):
-        value = float(text)
-    else:
-        match = _QUANTITY.fullmatch(text)
+def _quantity(value: object, units: dict[str, float], form: str) -> float:
+    """Return a finite number above zero in base units. Raises ValueError with the allowed form."""
+    if isinstance(value, str):
+        match = _QUANTITY.fullmatch(value)
         if match is None or (match[2] and match[2] not in units):
-            raise ValueError(f"expected {form}, got {text!r}")
-        value = float(match[1]) * units.get(match[2], 1)
-    if value <= 0:
-        raise ValueError(f"expected {form}, got {text!r}")
-    return value
+            raise _refused(value, form)
+        number = float(match[1]) * units.get(match[2], 1)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        number = float(value)
+    else:
+        raise _refused(value, form)
+    if not (math.isfinite(number) and number > 0):
+        raise _refused(value, form)
+    return number
+
+
+def _refused(value: object, form: str) -> ValueError:
+    return ValueError(f"expected {form}, got {value!r}")
 
 
 def decode_unit(kind: type, value: Any) -> Any:

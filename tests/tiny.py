@@ -87,8 +87,9 @@ QWEN3 = """
         {{- content.lstrip('\\n') }}
         {%- for call in message.tool_calls or [] %}
             {%- if (loop.first and content) or not loop.first %}{{- '\\n' }}{%- endif %}
-            {{- '<tool_call>\\n{\"name\": \"' + call.function.name + '\", \"arguments\": ' }}
-            {{- call.function.arguments | tojson }}
+            {%- set tool_call = call.function %}
+            {{- '<tool_call>\\n{\"name\": \"' + tool_call.name + '\", \"arguments\": ' }}
+            {{- tool_call.arguments | tojson }}
             {{- '}\\n</tool_call>' }}
         {%- endfor %}
         {{- '<|im_end|>\\n' }}
@@ -100,7 +101,9 @@ QWEN3 = """
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '<|im_start|>assistant\\n' }}
-    {%- if enable_thinking is defined and not enable_thinking %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
+    {%- if enable_thinking is defined and not enable_thinking %}
+        {{- '<think>\\n\\n</think>\\n\\n' }}
+    {%- endif %}
     {%- if enable_thinking is defined and enable_thinking %}{{- '<think>\\n' }}{%- endif %}
 {%- endif %}
 """

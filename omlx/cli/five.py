@@ -20,7 +20,6 @@ from omlx.cli.options import model_name
 from omlx.cli.process import ServerProcess
 from omlx.cli.prose import sentences
 from omlx.cli.table import format_table
-from omlx.models.resolve import resolve_folder
 from omlx.text.tokenizer import FolderTokenizer
 from omlx.types import Tokens, as_tokens
 
@@ -86,6 +85,8 @@ def render(rows: list[Row]) -> str:
 
 def measure(options: argparse.Namespace, scratch: Path) -> list[Row]:
     """Run the cases against a server with an empty cache under `scratch`."""
+    from omlx.models.resolve import resolve_folder  # noqa: PLC0415 - loads the BLAS and huggingface_hub: 0.5 s
+
     folder = resolve_folder(options.model)
     prompts = make_prompts(FolderTokenizer(folder), options.tokens)
     arguments = ["--model", str(folder), "--set", f"cache.directory={scratch / 'blocks'}"]

@@ -1,15 +1,29 @@
 """Decode a TOML table into a Struct and report every problem in it, not the first one only."""
 
+import re
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from omlx.config.document import Document, KeyPath
+from omlx.config.document import Document
+from omlx.config.lines import KeyPath
 from omlx.config.problem import Problem
 from omlx.registry import nearest
 from omlx.units import decode_unit
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+#: msgspec's words for what TOML calls otherwise, or does not have.
+_TOML_WORDS = {
+    "object": "a table",
+    "array": "an array",
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+}
+_QUOTED_TYPES = re.compile(r"`([a-z| ]+)`")
 
 
 def decode_table(
@@ -21,42 +35,73 @@ def decode_table(
     hide another.
     """
     if not isinstance(table, dict):
-        return None, [document.problem(at, f"{_name(at)} must be a table")]
+        return None, [document.problem(at, f"{table_name(at)} must be a table")]
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    problems = [_unknown_key(document, at, key, list(fields)) for key in table if key not in {*fields, *ignore}]
+    problems = [
+        unknown_key(document, at, key, list(fields)) for key in table if key not in {*fields, *ignore}
+    ]
     values: dict[str, Any] = {}
     for key, field in fields.items():
         if key in table:
-            try:
-                values[field.name] = convert(table[key], field.type)
-            except msgspec.ValidationError as error:
-                problems.append(document.problem((*at, key), f"{key}: {_plain(error)}"))
+            values[field.name], found = _decode_value(document, (*at, key), table[key], field.type)
+            problems += found
         elif field.required:
-            problems.append(document.problem(at, f"{_name(at)} needs {key!r}"))
-    return (None, problems) if problems else (kind(**values), [])
+            problems.append(document.problem(at, f"{table_name(at)} needs the key {key!r}"))
+    return _construct(document, at, kind, values, problems)
 
 
-def convert(value: object, kind: Any) -> Any:
-    """Convert a TOML value to a type, units included. Raises msgspec.ValidationError."""
-    return msgspec.convert(value, kind, dec_hook=decode_unit)
+def unknown_key(document: Document, at: KeyPath, key: str, options: list[str]) -> Problem:
+    """Return the problem of a key that the table at `at` does not have, with the nearest that it has."""
+    return document.problem((*at, key), f"unknown key {key!r} in {table_name(at)}", suggestion(key, options))
 
 
-def _unknown_key(document: Document, at: KeyPath, key: str, options: list[str]) -> Problem:
-    guess = nearest(key, options)
-    hint = f"did you mean {guess!r}?" if guess else "use one of: " + ", ".join(options)
-    return document.problem((*at, key), f"unknown key {key!r} in {_name(at)}", hint)
+def suggestion(name: str, options: list[str]) -> str:
+    """Return the hint for a wrong name: the nearest option, else all of them."""
+    if guess := nearest(name, options):
+        return f"did you mean {guess!r}?"
+    return "use one of: " + ", ".join(options) if options else "leave it out"
+
+
+def table_name(at: KeyPath) -> str:
+    """Return a key path as TOML spells it: `[models.coder]`; `[[stage]] 2` for the second table of an array."""
+    if not at:
+        return "the file"
+    if len(at) == 2 and isinstance(at[1], int):
+        return f"[[{at[0]}]] {at[1] + 1}"
+    return "[" + ".".join(str(part) for part in at) + "]"
+
+
+def _decode_value(document: Document, at: KeyPath, value: object, kind: Any) -> tuple[Any, list[Problem]]:
+    """Return a key's value, or its problems; a table of a known kind is decoded key by key."""
+    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return decode_table(document, at, value, kind)
+    try:
+        return msgspec.convert(value, kind, dec_hook=decode_unit), []
+    except msgspec.ValidationError as error:
+        return None, [document.problem(at, f"{at[-1]}: {_plain(error)}")]
+
+
+def _construct(
+    document: Document, at: KeyPath, kind: type[T], values: Mapping[str, Any], problems: list[Problem]
+) -> tuple[T | None, list[Problem]]:
+    """Return the Struct unless there are problems; what its `__post_init__` refuses is one more."""
+    if problems:
+        return None, problems
+    try:
+        return kind(**values), []
+    except (ValueError, TypeError) as error:
+        return None, [document.problem(at, f"{table_name(at)}: {error}")]
 
 
 def _plain(error: msgspec.ValidationError) -> str:
-    """Return msgspec's message with its path spelled as a person would (`$.` is not TOML)."""
+    """Return msgspec's message in TOML's words, with its path as a person would spell it."""
     message, _, where = str(error).partition(" - at ")
-    inside = where.strip("`").removeprefix("$").removeprefix(".")
+    inside = where.strip("`").removeprefix("$").removeprefix(".").replace("[...]", "")
+    message = _QUOTED_TYPES.sub(lambda match: _toml_types(match[1]), message)
+    message = message[:1].lower() + message[1:]
     return f"{message} (at {inside})" if inside else message
 
 
-def _name(at: KeyPath) -> str:
-    parts = ["".join(f"[{part}]" if isinstance(part, int) else part for part in at[i : i + 1]) for i in range(len(at))]
-    name = ""
-    for part in parts:
-        name += part if part.startswith("[") else (f".{part}" if name else part)
-    return f"[{name}]" if name else "the file"
+def _toml_types(names: str) -> str:
+    kinds = [_TOML_WORDS.get(name, name) for name in names.split(" | ") if name != "null"]
+    return " or ".join(kinds)

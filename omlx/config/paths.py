@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from omlx.config.decode import suggestion
 from omlx.errors import ConfigError
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -9,23 +10,31 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 def pipeline_folders(base: Path) -> list[Path]:
     """Return the folders that may hold pipelines: beside `models.toml`, in the wheel, in a source checkout."""
-    candidates = [base / "pipelines", _PACKAGE / "data" / "pipelines", _PACKAGE.parent / "pipelines"]
+    candidates = [base / "pipelines", _PACKAGE / "data" / "pipelines"]
+    if (_PACKAGE.parent / "pyproject.toml").is_file():  # a checkout, not site-packages
+        candidates.append(_PACKAGE.parent / "pipelines")
     return [folder for folder in candidates if folder.is_dir()]
 
 
+def pipeline_names(base: Path) -> list[str]:
+    """Return the names of all pipelines that can be found."""
+    return sorted({path.stem for folder in pipeline_folders(base) for path in folder.glob("*.toml")})
+
+
 def find_pipeline(name: str, base: Path) -> Path:
-    """Return the file of a pipeline: a path ending in .toml, or a name. Raises ConfigError listing the options."""
+    """Return the file of a pipeline: a path ending in .toml (relative to `base`), or a name.
+
+    Raises ConfigError listing the options.
+    """
     if name.endswith(".toml"):
         path = base / Path(name).expanduser()
         if path.is_file():
             return path
         raise ConfigError(f"pipeline file {path} does not exist")
-    folders = pipeline_folders(base)
-    for folder in folders:
+    for folder in pipeline_folders(base):
         if (path := folder / f"{name}.toml").is_file():
             return path
-    known = sorted({path.stem for folder in folders for path in folder.glob("*.toml")})
-    raise ConfigError(f"there is no pipeline {name!r}", hint="use one of: " + ", ".join(known))
+    raise ConfigError(f"there is no pipeline {name!r}", hint=suggestion(name, pipeline_names(base)))
 
 
 def find_models_file(given: str | None) -> Path | None:

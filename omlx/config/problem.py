@@ -9,19 +9,20 @@ from omlx.errors import ConfigError
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One problem, shown as `file:line: message; hint`."""
+    """One problem, shown as `file:line: message; hint`. `line` is None for a file as a whole, or for `--set`."""
 
     path: Path
-    line: int
+    line: int | None
     message: str
     hint: str | None = None
 
     def __str__(self) -> str:
+        place = f"{self.path}:{self.line}" if self.line is not None else f"{self.path}"
         tail = f"; {self.hint}" if self.hint else ""
-        return f"{self.path}:{self.line}: {self.message}{tail}"
+        return f"{place}: {self.message}{tail}"
 
 
 def problems_error(problems: Iterable[Problem]) -> ConfigError:
-    """Return one error that lists all problems, sorted by place."""
-    ordered = sorted(problems, key=lambda problem: (str(problem.path), problem.line))
-    return ConfigError("\n".join(str(problem) for problem in ordered))
+    """Return one error that lists all problems, each once, sorted by place."""
+    ordered = sorted(problems, key=lambda problem: (str(problem.path), problem.line or 0))
+    return ConfigError("\n".join(dict.fromkeys(str(problem) for problem in ordered)))

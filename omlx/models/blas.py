@@ -2,8 +2,8 @@
 
 The Linux wheel of MLX bundles the reference BLAS: 6 GFLOP/s in float32 on two cores of an AMD EPYC (Zen 4).
 The dynamic linker takes the first `cblas_sgemm` it finds in the global scope, so an OpenBLAS that is opened
-with RTLD_GLOBAL before `mlx.core` takes its place: 200 GFLOP/s on the same cores. Only float32 gains: MLX does
-not send bfloat16, float16 or quantized products to BLAS.
+with RTLD_GLOBAL before `mlx.core` takes its place: 200 GFLOP/s on the same cores. Only float32 gains: MLX
+does not send bfloat16, float16 or quantized products to BLAS.
 
 The candidates, in order; each failure is kept and shown by `omlx doctor`:
 

@@ -82,7 +82,7 @@ def _write_json(path: Path, values: dict[str, Any]) -> None:
 
 
 def replace_folder(scratch: Path, folder: Path) -> None:
-    """Rename `scratch` to `folder`, on the same disk; an older folder makes room and is removed afterwards."""
+    """Rename `scratch` to `folder`, on the same disk; an older folder is removed."""
     scratch.chmod(0o777 & ~_umask())
     if not folder.exists():
         scratch.rename(folder)

@@ -1,6 +1,6 @@
 """Get one pinned wheel, verified: from a folder that the person names, an earlier download, or through pip.
 
-pip does the download because it knows the index, mirror, proxy and certificates that the person has configured.
+pip does the download: it knows the index, mirror, proxy and certificates that the person has configured.
 """
 
 import hashlib

@@ -10,7 +10,7 @@ from omlx.errors import RequestError
 
 T = TypeVar("T")
 
-_PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
+_PATH = re.compile(r" - at (?:`key` in )?`\$\.?(?P<path>[^`]*)`$")
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]*)`")
 
 

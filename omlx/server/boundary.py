@@ -62,7 +62,7 @@ def exception_handler(word: Callable[[Fault], object]) -> Callable[[Http, Except
             and type(error) is not InternalServerException
         ):
             log.error("request failed", request_id=request_id(http.scope), path=http.url.path, exc_info=error)
-        body = None if http.method == "HEAD" else word(fault)
+        body = b"" if http.method == "HEAD" else word(fault)
         return Response(
             body, status_code=fault.status, headers=dict(fault.headers), media_type="application/json"
         )

@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 from litestar import Request as HttpRequest
 from litestar import Response, get, head
+from litestar.di import NamedDependency
+from litestar.params import FromPath
 
 import omlx
 from omlx.pipeline.backend import Health, ModelCard
@@ -47,7 +49,7 @@ class Banner(msgspec.Struct, frozen=True):
 
 
 @get("/models", sync_to_thread=False)
-def list_models(service: Service) -> ModelList:
+def list_models(service: NamedDependency[Service]) -> ModelList:
     """List the models, each under its name and under its aliases."""
     cards = service.backend.models()
     return ModelList(
@@ -56,14 +58,14 @@ def list_models(service: Service) -> ModelList:
 
 
 @get("/models/{name:path}", sync_to_thread=False)
-def show_model(name: str, service: Service) -> ModelEntry:
+def show_model(name: FromPath[str], service: NamedDependency[Service]) -> ModelEntry:
     """Show the model that answers to a name; names may contain slashes. Loads nothing."""
     asked = name.removeprefix("/")
     return _entry(asked, service.backend.resolve(asked))
 
 
 @get("/health", sync_to_thread=False)
-def show_health(request: HttpRequest[Any, Any, Any], service: Service) -> Response[Health]:
+def show_health(request: HttpRequest[Any, Any, Any], service: NamedDependency[Service]) -> Response[Health]:
     """Tell how the server is: 200 when well, 503 when not. Whoever lacks the key learns no more than that."""
     health = service.backend.health()
     if not is_authorized(request, service.settings.api_key):
@@ -72,9 +74,9 @@ def show_health(request: HttpRequest[Any, Any, Any], service: Service) -> Respon
 
 
 @head("/health", sync_to_thread=False)
-def probe_health(service: Service) -> Response[None]:
+def probe_health(service: NamedDependency[Service]) -> Response[bytes]:
     """Tell how the server is by the status alone."""
-    return Response(None, status_code=_status(service.backend.health()))
+    return Response(b"", status_code=_status(service.backend.health()))
 
 
 @get("/", sync_to_thread=False)
@@ -84,8 +86,9 @@ def show_banner() -> Banner:
 
 
 @head("/", sync_to_thread=False)
-def probe() -> None:
+def probe() -> Response[bytes]:
     """Answer clients that look whether anybody is there."""
+    return Response(b"")
 
 
 def _status(health: Health) -> int:

@@ -37,5 +37,6 @@ async def stamp(message: Message, scope: Scope) -> None:
         return
     name = request_id(scope)
     MutableScopeHeaders.from_message(message)[HEADER] = name
-    method = scope.get("method")
-    log.info("answered", method=method, path=scope["path"], status=message["status"], request_id=name)
+    path, method = scope["path"], scope.get("method")
+    say = log.debug if path == "/health" else log.info  # probes come every few seconds
+    say("answered", method=method, path=path, status=message["status"], request_id=name)

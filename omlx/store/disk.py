@@ -1,8 +1,8 @@
 """BlockDisk: how diskcache stores our rows and files. It takes one value type and never unpickles anything.
 
     <directory>/cache.db, -wal, -shm                 diskcache's table, mode 0600
-    <directory>/ab/<28 hex digits>.omlx.tmp          being written
-    <directory>/ab/<28 hex digits>.omlx.safetensors  a record; "ab" + the digits are random: the stem
+    <directory>/a/<31 hex digits>.omlx.tmp           being written
+    <directory>/a/<31 hex digits>.omlx.safetensors   a record; folder and digits are its stem, which is random
 
 Names are random, never derived from the key: diskcache deletes the old file of a key by name, and a name that
 comes back would delete the new one (and a reader that holds an old row must find nothing, not another record).
@@ -27,8 +27,9 @@ from omlx.store.schema import RecordRow, Row, decode_row, encode_row
 DATABASE = "cache.db"
 _SUFFIX = ".omlx.safetensors"
 _TEMPORARY = ".omlx.tmp"
-_OURS = re.compile(r"([0-9a-f]{28})(\.omlx\.safetensors|\.omlx\.tmp)")
-_FOLDER = re.compile(r"[0-9a-f]{2}")
+_OURS = re.compile(r"([0-9a-f]{31})(\.omlx\.safetensors|\.omlx\.tmp)")
+_FOLDERS = "0123456789abcdef"
+_FOLDER = re.compile(r"[0-9a-f]")
 
 # diskcache's codes for the column `mode`
 _MODE_RAW = 1
@@ -88,13 +89,13 @@ class BlockDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache ships no typ
 
 
 def new_stem() -> str:
-    """Return a random stem: 30 hexadecimal digits."""
-    return secrets.token_hex(15)
+    """Return a random stem: 32 hexadecimal digits."""
+    return secrets.token_hex(16)
 
 
 def filename_of(stem: str) -> str:
     """Return the file name, relative to the directory, of a finished record."""
-    return f"{stem[:2]}/{stem[2:]}{_SUFFIX}"
+    return f"{stem[:1]}/{stem[1:]}{_SUFFIX}"
 
 
 def stem_of(relative: str) -> str | None:
@@ -114,7 +115,7 @@ def record_path(directory: Path, filename: str) -> Path:
 def write_file(directory: Path, stem: str, payload: tensorfile.Payload) -> int:
     """Make a record's file appear at once and whole: temporary name, fsync, rename. Return its bytes on disk."""
     final = directory / filename_of(stem)
-    temporary = final.with_name(stem[2:] + _TEMPORARY)
+    temporary = final.with_name(stem[1:] + _TEMPORARY)
     # Only the folder: when the cache directory itself is gone, the drive may be, and must not be made up.
     with suppress(FileExistsError):
         final.parent.mkdir(mode=0o700)
@@ -132,13 +133,15 @@ def remove_files(directory: Path, stem: str) -> None:
     """Delete what a stem left behind: finished file and temporary file."""
     for suffix in (_SUFFIX, _TEMPORARY):
         with suppress(OSError):
-            (directory / stem[:2] / (stem[2:] + suffix)).unlink()
+            (directory / stem[:1] / (stem[1:] + suffix)).unlink()
 
 
 def open_directory(directory: Path) -> None:
     """Make the cache directory (0700) and its table's file (0600), or give them these modes. Raises OSError."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
+    for folder in _FOLDERS:
+        (directory / folder).mkdir(mode=0o700, exist_ok=True)
     database = directory / DATABASE
     database.touch(mode=0o600)
     for name in (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"):

@@ -113,11 +113,9 @@ class _Tree:
     def resume_points(self, resident: Resident) -> set[int]:
         """Return likely resume points inside `(start, end]`: the end of a chain, and where others branch off."""
         children = self.children.get(resident.name, [])
-        if not children:
-            return {resident.end}
         if len(children) == 1 and children[0].start == resident.end:
             return set()
-        return {child.start for child in children} | ({resident.end} if len(children) == 1 else set())
+        return {resident.end, *(child.start for child in children)}
 
     def path(self, resident: Resident) -> Iterator[Resident]:
         """Yield the resident and its resident ancestors, tail first."""

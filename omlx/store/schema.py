@@ -34,6 +34,7 @@ _RECORD_MARKS: dict[RecordKind, bytes] = {"kv": b"k", "window": b"w", "state": b
 _KINDS = {mark: kind for kind, mark in _RECORD_MARKS.items()}
 _RESERVATION_MARK = b"r"
 _NAME_BYTES = 20
+_TOKEN_BYTES = 16
 
 
 class BlockRow(msgspec.Struct, frozen=True, tag="block"):
@@ -93,9 +94,14 @@ def record_key(name: BlockName, kind: RecordKind) -> bytes:
     return name + _RECORD_MARKS[kind]
 
 
-def reservation_key(stem: bytes) -> bytes:
-    """Return the key of a reservation."""
-    return _RESERVATION_MARK + stem
+def reservation_key(token: bytes) -> bytes:
+    """Return the key of a reservation; `token` is 16 random bytes."""
+    return _RESERVATION_MARK + token
+
+
+def is_reservation(key: bytes) -> bool:
+    """Return whether a key is that of a reservation."""
+    return key[:1] == _RESERVATION_MARK and len(key) == 1 + _TOKEN_BYTES
 
 
 def split_key(key: bytes) -> tuple[BlockName, RecordKind | None]:
@@ -155,7 +161,8 @@ def block_of_row(name: BlockName, row: BlockRow) -> Block:
         tokens = zlib.decompress(row.tokens)
     except zlib.error as error:
         raise CacheError(f"the tokens of block {name.hex()} cannot be unpacked: {error}") from error
-    fits = len(tokens) == 4 * (row.end - row.start) > 0 <= row.start
+    num_tokens = row.end - row.start
+    fits = row.start >= 0 and num_tokens > 0 and len(tokens) == 4 * num_tokens
     if not fits or name != row.digest + row.start.to_bytes(4, "little"):
         raise CacheError(f"the row of block {name.hex()} contradicts itself")
     return Block(

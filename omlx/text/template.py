@@ -42,7 +42,7 @@ class TemplateShape:
     Attributes:
         system: where a system message may stand.
         alternates: two messages of one role in a row are refused or lost.
-        calls: an assistant's tool calls are rendered, or rendered if there is one in a message; inline when not.
+        calls: an assistant's tool calls are rendered, all or only one in a message; inline when not.
         results: messages of role tool are rendered; inline when not.
         arguments: the form of a call's arguments.
         ids: the form of call ids, or none when the template reads none.
@@ -59,7 +59,7 @@ class TemplateShape:
 
 
 def probe_shape(source: str, try_render: TryRender) -> TemplateShape:
-    """Return the shape of the template `source`, by rendering up to eight one-word conversations."""
+    """Return the shape of the template `source`, by rendering at most eight one-word conversations."""
     shape = TemplateShape(ids=_ids(source), reasoning=_reasoning_key(source))
     shape = _probe_system(shape, try_render)
     again = _shows(try_render, shape, _USER, Message("user", "zqagain"))
@@ -89,9 +89,9 @@ def _probe_calls(shape: TemplateShape, try_render: TryRender) -> TemplateShape:
         shape = as_text if takes(as_text, _CALL) else replace(shape, calls="inline")
     if shape.calls == "rendered" and not takes(shape, _CALL, _CALL):
         shape = replace(shape, calls="single")
-    called = Message("assistant", tool_calls=(_CALL,))
-    shown = shape.calls != "inline" and _shows(try_render, shape, _USER, called, _RESULT)
-    return shape if shown or _shows(try_render, shape, _USER, _RESULT) else replace(shape, results="inline")
+    called = _ANSWER if shape.calls == "inline" else Message("assistant", tool_calls=(_CALL,))
+    shown = _shows(try_render, shape, _USER, called, _RESULT)
+    return shape if shown else replace(shape, results="inline")
 
 
 def _shows(try_render: TryRender, shape: TemplateShape, *messages: Message) -> bool:

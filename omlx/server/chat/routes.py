@@ -5,6 +5,7 @@ from typing import Any
 
 from litestar import Request as HttpRequest
 from litestar import post
+from litestar.di import NamedDependency
 from litestar.types import ASGIApp
 
 from omlx.pipeline.request import Request
@@ -18,7 +19,7 @@ from omlx.server.openai.generation import refuse_unsupported, token_limit
 
 
 @post("/chat/completions", status_code=200)
-async def complete_chat(request: HttpRequest[Any, Any, Any], service: Service) -> ASGIApp:
+async def complete_chat(request: HttpRequest[Any, Any, Any], service: NamedDependency[Service]) -> ASGIApp:
     """Continue a conversation."""
     body = await read_body(request, ChatBody)
     refuse_unsupported(body, HONOURED)

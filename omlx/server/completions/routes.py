@@ -5,6 +5,7 @@ from typing import Any
 
 from litestar import Request as HttpRequest
 from litestar import post
+from litestar.di import NamedDependency
 from litestar.types import ASGIApp
 
 from omlx.pipeline.request import Request
@@ -17,7 +18,7 @@ from omlx.server.openai.generation import refuse_unsupported, token_limit
 
 
 @post("/completions", status_code=200)
-async def complete_text(request: HttpRequest[Any, Any, Any], service: Service) -> ASGIApp:
+async def complete_text(request: HttpRequest[Any, Any, Any], service: NamedDependency[Service]) -> ASGIApp:
     """Continue a text."""
     body = await read_body(request, CompletionBody)
     refuse_unsupported(body, HONOURED)

@@ -1,0 +1,31 @@
+"""Fixtures that several rooms' tests share: tiny real models, made once a session."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+import pytest
+
+FAMILIES = ("llama", "gemma3")
+
+
+@pytest.fixture(scope="session")
+def model_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a folder with a tiny real model of each family."""
+    from tests.tiny_models import make_model
+
+    return {family: make_model(tmp_path_factory.mktemp("models") / family, family) for family in FAMILIES}
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    """Name each family of caches in turn."""
+    return request.param
+
+
+@pytest.fixture
+def model_folder(model_folders: dict[str, Path], family: str) -> Path:
+    """Return the folder of the family's tiny model."""
+    return model_folders[family]

@@ -1,0 +1,59 @@
+"""A real server on a free port, over a scripted backend."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+import httpx
+import openai
+import pytest
+from omlx.config.settings import ServerSettings
+from omlx.pipeline.backend import ModelCard
+from omlx.server.serve import HttpServer
+from omlx.testing.backend import ScriptedBackend, answer
+
+CARD = ModelCard("org/model", aliases=("coder",), window_tokens=4096)
+
+
+class Served:
+    """A running server, its backend, and two clients of it."""
+
+    def __init__(self, backend: ScriptedBackend, server: HttpServer, stack: contextlib.ExitStack) -> None:
+        self.backend = backend
+        self.server = server
+        self.http = stack.enter_context(httpx.Client(base_url=server.url, timeout=10))
+        key = {"api_key": "unused", "base_url": f"{server.url}/v1", "max_retries": 0}
+        self.openai = stack.enter_context(openai.OpenAI(**key))
+
+    @property
+    def prompt(self):
+        """The prompt of the newest request."""
+        return self.backend.tickets[-1].request.prompt
+
+    def chat(self, **body):
+        """Post a chat request with one message unless `messages` is given."""
+        body = {"messages": [{"role": "user", "content": "hi"}]} | body
+        return self.http.post("/v1/chat/completions", json=body)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Served]]:
+    """Return a function that starts a server over a script; keywords are settings."""
+    with contextlib.ExitStack() as stack:
+
+        def start(script=None, *, grace_s=0.0, **settings) -> Served:
+            backend = ScriptedBackend([CARD], answer("well") if script is None else script)
+            server = HttpServer(backend, ServerSettings(port=0, **settings), grace_s=grace_s)
+            thread = threading.Thread(target=server.run)
+            thread.start()
+            stack.callback(thread.join, 10)
+            stack.callback(server.stop)
+            return Served(backend, server, stack)
+
+        yield start
+
+
+@pytest.fixture
+def served(serve) -> Served:
+    """A server that answers "well"."""
+    return serve()
