@@ -12,7 +12,9 @@ def configure_logging(*, json: bool | None = None, level: str = "info", stream: 
     """Send events to `stream` (standard error), as JSON unless that is a terminal or `json` is False."""
     out = stream or sys.stderr
     as_json = not out.isatty() if json is None else json
-    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=out.isatty())
+    renderer = (
+        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(colors=out.isatty())
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

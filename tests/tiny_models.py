@@ -44,7 +44,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_model(folder: Path, family: str, *, seed: int = 0, template: str | None = CHATML, **config: Any) -> Path:
+def make_model(
+    folder: Path, family: str, *, seed: int = 0, template: str | None = CHATML, **config: Any
+) -> Path:
     """Write a complete model folder: random float32 weights, config and a byte-level tokenizer; return it."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = {**CONFIGS[family], **config}

@@ -3,10 +3,11 @@
 import argparse
 from pathlib import Path
 
-from omlx.config.load import load_settings
-from omlx.config.paths import find_models_file, find_pipeline, pipeline_folders
+from omlx.config.load import load_config
+from omlx.config.paths import find_models_file, pipeline_folders
 from omlx.errors import ConfigError
 from omlx.pipeline.pipeline import load_pipeline
+from omlx.pipeline.pipelines import load_pipelines
 from omlx.stages import built_in_stages
 
 
@@ -33,17 +34,11 @@ def _models_problems(file: Path | None, base: Path) -> list[str]:
     if file is None:
         return []
     try:
-        settings = load_settings(file)
+        config = load_config(file)
+        load_pipelines(config.settings, base, built_in_stages(), config.document)
     except ConfigError as error:
         return str(error).splitlines()
-    problems = []
-    for model in settings.models.values():
-        try:
-            path = find_pipeline(model.pipeline or settings.defaults.pipeline, base)
-            load_pipeline(path, built_in_stages(), model.stages)
-        except ConfigError as error:
-            problems += str(error).splitlines()
-    return problems
+    return []
 
 
 def _pipeline_problems(files: list[Path], base: Path) -> list[str]:

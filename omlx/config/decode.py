@@ -1,7 +1,7 @@
 """Decode a TOML table into a Struct and report every problem in it, not the first one only."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,27 +27,52 @@ _QUOTED_TYPES = re.compile(r"`([a-z| ]+)`")
 
 
 def decode_table(
-    document: Document, at: KeyPath, table: object, kind: type[T], *, ignore: frozenset[str] = frozenset()
+    document: Document, at: KeyPath, table: object, kind: type[T]
 ) -> tuple[T | None, list[Problem]]:
-    """Return the Struct for a table, or None and all of its problems.
+    """Return the Struct for a table, or None and all of its problems."""
+    values, problems = decode_fields(document, at, table, kind)
+    if isinstance(table, dict):
+        problems += missing_keys(document, at, table, kind)
+    return construct(document, at, kind, values, problems)
 
-    Keys in `ignore` are left to the caller. Every key is converted by itself, so that one bad value does not
-    hide another.
+
+def decode_fields(
+    document: Document,
+    at: KeyPath,
+    table: object,
+    kind: type[msgspec.Struct],
+    *,
+    ignore: frozenset[str] = frozenset(),
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the field values that a table gives, and the problems of its keys.
+
+    Keys in `ignore` are stepped over. Every key is converted by itself: one bad value does not hide another.
     """
     if not isinstance(table, dict):
-        return None, [document.problem(at, f"{table_name(at)} must be a table")]
+        return {}, [document.problem(at, f"{table_name(at)} must be a table")]
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    problems = [
-        unknown_key(document, at, key, list(fields)) for key in table if key not in {*fields, *ignore}
-    ]
     values: dict[str, Any] = {}
-    for key, field in fields.items():
-        if key in table:
-            values[field.name], found = _decode_value(document, (*at, key), table[key], field.type)
+    problems: list[Problem] = []
+    for key, value in table.items():
+        if key in fields:
+            values[fields[key].name], found = _decode_value(document, (*at, key), value, fields[key].type)
             problems += found
-        elif field.required:
-            problems.append(document.problem(at, f"{table_name(at)} needs the key {key!r}"))
-    return _construct(document, at, kind, values, problems)
+        elif key not in ignore:
+            problems.append(unknown_key(document, at, key, list(fields)))
+    return values, problems
+
+
+def missing_keys(
+    document: Document, at: KeyPath, keys: Iterable[str], kind: type[msgspec.Struct]
+) -> list[Problem]:
+    """Return a problem for each required key that is not among `keys`."""
+    required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
+    given = set(keys)
+    return [
+        document.problem(at, f"{table_name(at)} needs the key {key!r}")
+        for key in required
+        if key not in given
+    ]
 
 
 def unknown_key(document: Document, at: KeyPath, key: str, options: list[str]) -> Problem:
@@ -63,7 +88,7 @@ def suggestion(name: str, options: list[str]) -> str:
 
 
 def table_name(at: KeyPath) -> str:
-    """Return a key path as TOML spells it: `[models.coder]`; `[[stage]] 2` for the second table of an array."""
+    """Return a key path as TOML spells it: `[models.coder]`; `[[stage]] 2` for the second of an array."""
     if not at:
         return "the file"
     if len(at) == 2 and isinstance(at[1], int):
@@ -81,7 +106,7 @@ def _decode_value(document: Document, at: KeyPath, value: object, kind: Any) -> 
         return None, [document.problem(at, f"{at[-1]}: {_plain(error)}")]
 
 
-def _construct(
+def construct(
     document: Document, at: KeyPath, kind: type[T], values: Mapping[str, Any], problems: list[Problem]
 ) -> tuple[T | None, list[Problem]]:
     """Return the Struct unless there are problems; what its `__post_init__` refuses is one more."""

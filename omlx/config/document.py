@@ -29,12 +29,12 @@ class Document:
     lines: Mapping[KeyPath, int] = field(default_factory=dict)
     overrides: Mapping[KeyPath, str] = field(default_factory=dict)
 
-    def line(self, at: KeyPath) -> int:
-        """Return the line of a key, or of the nearest enclosing one that has a line."""
+    def line(self, at: KeyPath) -> int | None:
+        """Return the line of a key or of the nearest one around it; None when no lines are known."""
         for length in range(len(at), 0, -1):
             if at[:length] in self.lines:
                 return self.lines[at[:length]]
-        return 1
+        return 1 if self.lines else None
 
     def problem(self, at: KeyPath, message: str, hint: str | None = None) -> Problem:
         """Return a problem at a key: of this file, or of the override that set it."""

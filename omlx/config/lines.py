@@ -1,8 +1,8 @@
 """The line of each key of a TOML text.
 
-`tomllib` gives values without positions, so a second pass over the text finds them. The text is known to be valid
-TOML by then, so the pass checks nothing: it steps over strings, comments and brackets, and notes where each table
-header, key and array element begins.
+`tomllib` gives values without positions, so a second pass over the text finds them. The text is known to be
+valid TOML by then, so the pass checks nothing: it steps over strings, comments and brackets, and notes where
+each table header, key and array element begins.
 
     [models.coder]            ("models",)  ("models", "coder")
     stages.prefill = {        ("models", "coder", "stages")  (..., "prefill")
@@ -32,7 +32,8 @@ _STRING = re.compile(
 def key_lines(text: str) -> dict[KeyPath, int]:
     """Return the line (1-based) of each table header, key and array element of a valid TOML text.
 
-    A key that is named more than once (`[a.b]` after `[a]`) has the line of its own header, else of its first use.
+    A table that is named more than once (`[a.b]`, then `[a]`) has the line of its own header, else of its first
+    use.
     """
     return _Scanner(text).scan()
 

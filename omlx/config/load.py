@@ -94,7 +94,7 @@ def _name_clashes(document: Document, models: Mapping[str, ModelSettings]) -> li
 
 
 def _missing_folders(document: Document, models: Mapping[str, ModelSettings]) -> list[Problem]:
-    """Return a problem for each path that can only be a folder and is none. Other paths may be names on the hub."""
+    """Return a problem for each path that can only be a folder and is none; others may be hub names."""
     problems = []
     for name, model in models.items():
         only_folder = model.path.startswith((".", "/", "~")) or model.path.count("/") > 1
@@ -108,10 +108,13 @@ def _missing_folders(document: Document, models: Mapping[str, ModelSettings]) ->
 def _unknown_default(
     document: Document, defaults: Defaults | None, models: Mapping[str, ModelSettings]
 ) -> list[Problem]:
-    """Return a problem when `defaults.model` names no model. A model with problems of its own counts as one."""
+    """Return a problem when `defaults.model` names no model; one with problems of its own counts."""
     if defaults is None or defaults.model is None:
         return []
-    names = [*document.data.get("models", {}), *(alias for model in models.values() for alias in model.aliases)]
+    names = [
+        *document.data.get("models", {}),
+        *(alias for model in models.values() for alias in model.aliases),
+    ]
     if defaults.model in names:
         return []
     message = f"there is no model {defaults.model!r}"

@@ -9,7 +9,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def pipeline_folders(base: Path) -> list[Path]:
-    """Return the folders that may hold pipelines: beside `models.toml`, in the wheel, in a source checkout."""
+    """Return the folders that may hold pipelines: beside `models.toml`, in the wheel, in a checkout."""
     candidates = [base / "pipelines", _PACKAGE / "data" / "pipelines"]
     if (_PACKAGE.parent / "pyproject.toml").is_file():  # a checkout, not site-packages
         candidates.append(_PACKAGE.parent / "pipelines")

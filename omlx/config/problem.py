@@ -9,7 +9,7 @@ from omlx.errors import ConfigError
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One problem, shown as `file:line: message; hint`. `line` is None for a file as a whole, or for `--set`."""
+    """One problem, shown as `file:line: message; hint`. `line` is None for a whole file, or for `--set`."""
 
     path: Path
     line: int | None

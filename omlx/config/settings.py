@@ -13,7 +13,7 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     """The policy of every table: frozen, unknown keys refused."""
 
 
-class SamplingDefaults(Table):
+class SamplingDefaults(Table, frozen=True):
     """Sampling values used when a request gives none. A value left out is the model's own, else greedy."""
 
     temperature: Annotated[float, msgspec.Meta(ge=0)] | None = None
@@ -23,7 +23,7 @@ class SamplingDefaults(Table):
     repetition_penalty: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
-class ServerSettings(Table):
+class ServerSettings(Table, frozen=True):
     """`[server]`: the address, the key and the limits of the HTTP server.
 
     `keep_alive` is the longest silence on a stream before a comment line is sent.
@@ -38,10 +38,11 @@ class ServerSettings(Table):
     max_body: ByteSize = ByteSize(64 * 1024**2)
 
 
-class CacheSettings(Table):
+class CacheSettings(Table, frozen=True):
     """`[cache]`: where blocks live and how many bytes each tier may hold.
 
-    `disk_share` is the largest share of the volume's free space that the cold tier takes, whatever `cold` says.
+    `disk_share` is the largest share of the volume's free space that the cold tier takes, whatever `cold`
+    says.
     """
 
     directory: str = "~/.cache/omlx/blocks"
@@ -50,19 +51,22 @@ class CacheSettings(Table):
     disk_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
 
 
-class Defaults(Table):
-    """`[defaults]`: what a model uses when its own table does not say. `model` answers requests that name none."""
+class Defaults(Table, frozen=True):
+    """`[defaults]`: what a model uses when its own table does not say.
+
+    `model` is the name or alias that answers requests which name none.
+    """
 
     pipeline: str = "default"
     model: str | None = None
 
 
-class ModelSettings(Table):
+class ModelSettings(Table, frozen=True):
     """`[models.NAME]`: the weights, the pipeline and the tuning of one model.
 
-    `path` is a folder or a hub name. `stages` tunes single stages of the pipeline: `stages.prefill.chunk_tokens`.
-    `max_tokens` bounds an answer when the request does not; left out, the window does. `window_tokens` lowers the
-    model's own window.
+    `path` is a folder or a hub name. `stages` tunes single stages of the pipeline:
+    `stages.prefill.chunk_tokens`. `max_tokens` bounds an answer when the request does not; left out, the window
+    does. `window_tokens` lowers the model's own window.
     """
 
     path: str
@@ -76,7 +80,7 @@ class ModelSettings(Table):
     trust_remote_code: bool = False
 
 
-class Settings(Table):
+class Settings(Table, frozen=True):
     """A whole `models.toml`."""
 
     defaults: Defaults = Defaults()

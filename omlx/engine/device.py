@@ -22,11 +22,14 @@ from omlx.errors import OmlxError
 from omlx.pipeline.conductor import Done, internal_error
 from omlx.pipeline.stage import Steps
 from omlx.pipeline.state import State
-from omlx.pipeline.work import Capture, Decode, Work
+from omlx.pipeline.work import Capture, Decode, Wait, Work
 
 T = TypeVar("T")
 
 log = structlog.get_logger()
+
+#: How often waiting tasks are looked at while nothing else is to be computed.
+WAIT_POLL_S = 0.002
 
 
 class Runs(Protocol):
@@ -102,15 +105,26 @@ class DeviceThread:
     def _loop(self) -> None:
         while self._receive():
             self._round += 1
-            pending = [Pending(n, task.demand, task.served) for n, task in self._tasks.items()]
+            self._wake()
+            pending = [
+                Pending(n, task.demand, task.served)
+                for n, task in self._tasks.items()
+                if not isinstance(task.work, Wait)
+            ]
             for number in plan_round(pending):
                 self._serve(number)
+
+    def _wake(self) -> None:
+        """Go on with the tasks whose waiting is over, or whose client has left."""
+        for number, task in list(self._tasks.items()):
+            if isinstance(task.work, Wait) and (task.state.cancelled or task.work.ready()):
+                self._resume(number, task, None)
 
     def _receive(self) -> bool:
         """Take in what has arrived, waiting when there is nothing to do. Return False to end."""
         while True:
             try:
-                item = self._inbox.get(block=not self._tasks)
+                item = self._inbox.get(block=self._idle(), timeout=WAIT_POLL_S if self._tasks else None)
             except queue.Empty:
                 return True
             if item is None:
@@ -122,6 +136,10 @@ class DeviceThread:
                 self._tasks[number] = item
                 item.served = self._round
                 self._resume(number, item, None)
+
+    def _idle(self) -> bool:
+        """Tell whether there is nothing to compute: no task, or all of them wait for something."""
+        return all(isinstance(task.work, Wait) for task in self._tasks.values())
 
     @staticmethod
     def _call(item: _Call) -> None:

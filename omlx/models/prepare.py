@@ -55,9 +55,9 @@ def prepare(
     entry = find_entry(model) if isinstance(model, str) else model
     models = (cache_dir or user_cache()) / "models"
     folder = models / f"{entry.name}-{dtype}"
-    if _is_ready(folder, entry):
-        return folder
     try:
+        if _is_ready(folder, entry):
+            return folder
         with _locked(models / f".{entry.name}.lock", entry, progress=progress):
             if not _is_ready(folder, entry):
                 _make(entry, folder, dtype, progress=progress)
@@ -143,7 +143,7 @@ def _is_ready(folder: Path, entry: CatalogEntry) -> bool:
         marker = json.loads((folder / _MARKER).read_text())
         sizes = {name: (folder / name).stat().st_size for name in marker["files"]}
     except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return False  # never finished
+        return False  # never finished, or not by this version
     return bool(marker == _expected(entry) | {"files": sizes})
 
 

@@ -1,11 +1,16 @@
 """Analyse a chain before anything loads: pure, and every problem at once."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 
-from omlx.config.document import Document, KeyPath
+from omlx.config.document import Document
+from omlx.config.lines import KeyPath
 from omlx.config.problem import Problem
 from omlx.pipeline.stage import Stage
-from omlx.pipeline.state import INITIAL_FIELDS
+from omlx.pipeline.state import INITIAL_FIELDS, State
+
+#: Every field that a fresh state has. `uses` may name any; of these, `requires` and `assigns` too.
+STATE_FIELDS = frozenset(field.name for field in fields(State))
 
 
 @dataclass(frozen=True)
@@ -16,66 +21,85 @@ class Placed:
     document: Document
     at: KeyPath
 
+    @property
+    def name(self) -> str:
+        """Return the stage's name."""
+        return self.stage.name()
+
     def problem(self, message: str, hint: str | None = None) -> Problem:
-        """Return a problem at the stage's table."""
-        return self.document.problem(self.at, message, hint)
+        """Return a problem at the stage's table: the line of its `use`, where there is one."""
+        return self.document.problem((*self.at, "use"), message, hint)
 
 
-def analyse(chain: list[Placed]) -> list[Problem]:
-    """Return every problem of the chain's order: unmet requires, double assigns, stages that follow nothing."""
-    return [*_unmet(chain), *_assigned_twice(chain), *_misplaced(chain)]
+def analyse(chain: Sequence[Placed], known: Iterable[type[Stage]] = ()) -> list[Problem]:
+    """Return every problem of the chain's order: unmet requires, double assigns, stages that follow nothing.
+
+    `known` are the stages that a hint may name, whether or not the chain has them.
+    """
+    return [*_unmet(chain, list(known)), *_assigned_twice(chain), *_misplaced(chain), *_apart(chain)]
 
 
-def _unmet(chain: list[Placed]) -> list[Problem]:
+def _unmet(chain: Sequence[Placed], known: list[type[Stage]]) -> list[Problem]:
     problems = []
-    known = set(INITIAL_FIELDS)
+    assigned = set(INITIAL_FIELDS)
     for placed in chain:
-        name = placed.stage.name()
         for field in placed.stage.requires:
-            if field not in known:
-                message = f"stage {name!r} requires {field!r}, which no earlier stage assigns"
-                problems.append(placed.problem(message, _who_assigns(field, chain)))
-        known.update(placed.stage.assigns)
+            if field not in assigned:
+                message = f"stage {placed.name!r} requires {field!r}, which no earlier stage assigns"
+                problems.append(placed.problem(message, _who_assigns(field, chain, known)))
+        assigned.update(placed.stage.assigns)
     return problems
 
 
-def _who_assigns(field: str, chain: list[Placed]) -> str | None:
+def _who_assigns(field: str, chain: Sequence[Placed], known: list[type[Stage]]) -> str | None:
     for placed in chain:
         if field in placed.stage.assigns:
-            return f"move stage {placed.stage.name()!r} before it"
-    for kind in _built_in():
+            return f"move stage {placed.name!r} before it"
+    for kind in known:
         if field in kind.assigns:
             return f"put a {kind.name()!r} stage before it"
     return None
 
 
-def _built_in() -> list[type[Stage]]:
-    """Return every stage class known so far; a hint may name one that the file does not use."""
-    return list(Stage.__subclasses__())
-
-
-def _assigned_twice(chain: list[Placed]) -> list[Problem]:
+def _assigned_twice(chain: Sequence[Placed]) -> list[Problem]:
     problems = []
-    owner: dict[str, str] = {}
+    owner = dict.fromkeys(INITIAL_FIELDS, "the request")
     for placed in chain:
-        name = placed.stage.name()
         for field in placed.stage.assigns:
             if field in owner:
-                message = f"stage {name!r} assigns {field!r}, which stage {owner[field]!r} has assigned already"
+                message = f"stage {placed.name!r} assigns {field!r}, as {owner[field]} did before"
                 problems.append(placed.problem(message, "leave one of them out"))
-            owner.setdefault(field, name)
+            owner.setdefault(field, f"stage {placed.name!r}")
     return problems
 
 
-def _misplaced(chain: list[Placed]) -> list[Problem]:
+def _misplaced(chain: Sequence[Placed]) -> list[Problem]:
     """Return a problem for each stage that runs `during` or `after` stages which are not before it."""
     problems = []
-    earlier: set[str] = set()
-    present = {placed.stage.name() for placed in chain}
-    for placed in chain:
-        name = placed.stage.name()
-        for other in (*placed.stage.during, *placed.stage.after):
-            if other in present and other not in earlier:
-                problems.append(placed.problem(f"stage {name!r} must come after {other!r}", "change the order"))
-        earlier.add(name)
+    names = [placed.name for placed in chain]
+    for position, placed in enumerate(chain):
+        named = dict.fromkeys((*placed.stage.during, *placed.stage.after))
+        late = [other for other in named if other in names and other not in names[:position]]
+        problems += [
+            placed.problem(
+                f"stage {placed.name!r} must come after {other!r}", f"move stage {other!r} before it"
+            )
+            for other in late
+        ]
+    return problems
+
+
+def _apart(chain: Sequence[Placed]) -> list[Problem]:
+    """Return a problem for each stage of another lane between a stage and the one that it runs `during`."""
+    problems = []
+    names = [placed.name for placed in chain]
+    for end, placed in enumerate(chain):
+        followed = [name for name in names[:end] if name in placed.stage.during]
+        if not followed:
+            continue
+        for other in chain[names.index(followed[0]) + 1 : end]:
+            if other.stage.lane != placed.stage.lane:
+                message = f"stage {other.name!r} of lane {other.stage.lane!r} parts {followed[0]!r} and {placed.name!r}"
+                hint = f"put it before {followed[0]!r} or after {placed.name!r}"
+                problems.append(other.problem(message, hint))
     return problems

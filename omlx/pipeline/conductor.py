@@ -59,14 +59,20 @@ class Conductor:
 
     def start(self, stages: tuple[Stage, ...], state: State, done: Done) -> None:
         """Run the chain on the state; call `done` once, from some thread, when it has ended."""
-        self._advance(iter(groups(stages)), state, done)
+
+        def end(error: OmlxError | None) -> None:
+            state.ended = True
+            done(error)
+
+        self._advance(iter(groups(stages)), state, end)
 
     def _advance(self, rest: Iterator[Group], state: State, done: Done) -> None:
         group = next(rest, None)
         if group is None:
             done(None)
         elif group.lane == "device":
-            state.announce(state)
+            if any("sequence" in stage.assigns for stage in group.stages):
+                state.announce(state)
             steps = device_steps(group.stages, state, self._services)
             self._lanes.submit_steps(state, steps, self._then(rest, state, done))
         else:

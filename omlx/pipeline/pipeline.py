@@ -1,22 +1,25 @@
 """A pipeline: stages in order, as a TOML file lists them."""
 
-import importlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from importlib.metadata import entry_points
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omlx.config.decode import decode_table
-from omlx.config.document import Document, KeyPath, read_document
+from omlx.config.decode import construct, decode_fields, decode_table, missing_keys, suggestion, unknown_key
+from omlx.config.document import Document, read_document
+from omlx.config.lines import KeyPath
 from omlx.config.problem import Problem, problems_error
 from omlx.config.settings import Table
 from omlx.pipeline.analysis import Placed, analyse
 from omlx.pipeline.stage import Stage
-from omlx.registry import Registry, nearest
+from omlx.pipeline.third_party import StageImportError, third_party_stage
+from omlx.registry import Registry
+
+#: Tables that a pipeline file may have. `test` belongs to the pipeline's own tests.
+_TABLES = ["pipeline", "stage", "test"]
 
 
-class PipelineInfo(Table):
+class PipelineInfo(Table, frozen=True):
     """`[pipeline]`: words about the file."""
 
     description: str = ""
@@ -35,91 +38,102 @@ class Pipeline:
         return next((stage for stage in self.stages if isinstance(stage, kind)), None)
 
 
+@dataclass(frozen=True)
+class Tuning:
+    """Keys that a model sets on single stages of its pipeline, and where they stand."""
+
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    document: Document = field(default_factory=lambda: Document(Path("models.toml"), {}))
+    at: KeyPath = ("stages",)
+
+
 def load_pipeline(
-    path: Path, registry: Registry[type[Stage]], tuning: Mapping[str, Mapping[str, Any]] | None = None
+    path: Path,
+    registry: Registry[type[Stage]],
+    tuning: Tuning | None = None,
+    folders: Sequence[Path] = (),
 ) -> Pipeline:
-    """Read, decode and analyse a pipeline file. `tuning` overrides keys of single stages (`stages` of a model).
+    """Read, decode and analyse a pipeline file. Modules of stages may lie beside it or in `folders`.
 
     Raises ConfigError listing every problem: an unknown stage or key, a bad value, an order that cannot work.
     """
     document = read_document(path)
-    pipeline, problems = decode_pipeline(document, registry, tuning or {})
+    pipeline, problems = decode_pipeline(document, registry, tuning or Tuning(), (path.parent, *folders))
     if pipeline is None:
         raise problems_error(problems)
     return pipeline
 
 
 def decode_pipeline(
-    document: Document, registry: Registry[type[Stage]], tuning: Mapping[str, Mapping[str, Any]]
+    document: Document, registry: Registry[type[Stage]], tuning: Tuning, folders: Sequence[Path] = ()
 ) -> tuple[Pipeline | None, list[Problem]]:
-    """Return the pipeline, or None and all problems of the document."""
+    """Return the pipeline, or None and all problems of the document and the tuning."""
     info, problems = decode_table(document, ("pipeline",), document.data.get("pipeline", {}), PipelineInfo)
-    problems += [
-        document.problem((key,), f"unknown key {key!r}", "a pipeline file has [pipeline] and [[stage]] tables")
-        for key in document.data
-        if key not in {"pipeline", "stage", "test"}
-    ]
-    placed, found = _decode_stages(document, registry, tuning)
-    problems += found
-    if not problems:
-        problems = analyse(placed)
+    problems += [unknown_key(document, (), key, _TABLES) for key in document.data if key not in _TABLES]
+    found = _find_stages(document, registry, folders, problems)
+    placed = _decode_stages(document, found, tuning, problems)
+    if len(placed) == len(found) == len(document.data.get("stage", [])):
+        kinds = [kind for _, kind in registry]
+        problems += analyse(placed, kinds)
     if problems or info is None:
         return None, problems
     return Pipeline(document.path.stem, info.description, tuple(p.stage for p in placed)), []
 
 
-def _decode_stages(
-    document: Document, registry: Registry[type[Stage]], tuning: Mapping[str, Mapping[str, Any]]
-) -> tuple[list[Placed], list[Problem]]:
+def _find_stages(
+    document: Document, registry: Registry[type[Stage]], folders: Sequence[Path], problems: list[Problem]
+) -> dict[KeyPath, type[Stage]]:
+    """Return the class of each `[[stage]]` table that names one; add a problem for each that does not."""
     tables = document.data.get("stage", [])
     if not isinstance(tables, list) or not tables:
-        return [], [document.problem(("stage",), "a pipeline needs at least one [[stage]] table")]
-    placed: list[Placed] = []
-    problems: list[Problem] = []
-    unused = dict(tuning)
+        problems.append(document.problem(("stage",), "a pipeline needs at least one [[stage]] table"))
+        return {}
+    found: dict[KeyPath, type[Stage]] = {}
     for index, table in enumerate(tables):
-        at: KeyPath = ("stage", index)
-        kind, found = _stage_class(document, at, table, registry)
-        problems += found
-        if kind is not None:
-            merged = {**table, **unused.pop(kind.name(), {})}
-            stage, found = decode_table(document, at, merged, kind, ignore=frozenset({"use"}))
-            problems += found
-            if stage is not None:
-                placed.append(Placed(stage, document, at))
-    problems += [
-        document.problem((), f"a model tunes stage {name!r}, which this pipeline does not have") for name in unused
-    ]
-    return placed, problems
+        at = ("stage", index)
+        kind = _stage_class(document, at, table, registry, folders)
+        if isinstance(kind, Problem):
+            problems.append(kind)
+        else:
+            found[at] = kind
+    return found
 
 
 def _stage_class(
-    document: Document, at: KeyPath, table: object, registry: Registry[type[Stage]]
-) -> tuple[type[Stage] | None, list[Problem]]:
+    document: Document, at: KeyPath, table: object, registry: Registry[type[Stage]], folders: Sequence[Path]
+) -> type[Stage] | Problem:
     use = table.get("use") if isinstance(table, dict) else None
     if not isinstance(use, str):
-        return None, [document.problem(at, "a [[stage]] table needs use = NAME")]
+        options = ", ".join(registry.names())
+        return document.problem(at, 'a [[stage]] table needs use = "NAME"', f"use one of: {options}")
     try:
-        kind = registry.get(use) or _third_party(use)
-    except (ImportError, AttributeError, TypeError) as error:
-        return None, [document.problem((*at, "use"), f"stage {use!r} cannot be loaded: {error}")]
-    if kind is not None:
-        return kind, []
-    guess = nearest(use, registry.names())
-    hint = f"did you mean {guess!r}?" if guess else "use one of: " + ", ".join(registry.names())
-    return None, [document.problem((*at, "use"), f"unknown stage {use!r}", hint)]
+        kind = registry.get(use) or third_party_stage(use, folders)
+    except StageImportError as error:
+        return document.problem((*at, "use"), f"stage {use!r} cannot be loaded: {error}")
+    return kind or document.problem((*at, "use"), f"unknown stage {use!r}", suggestion(use, registry.names()))
 
 
-def _third_party(use: str) -> type[Stage] | None:
-    """Return the stage named `module:Class`, or by an entry point of the group `omlx.stages`."""
-    if ":" in use:
-        module, _, attribute = use.partition(":")
-        found = getattr(importlib.import_module(module), attribute)
-    else:
-        named = tuple(entry_points(group="omlx.stages", name=use))
-        if not named:
-            return None
-        found = named[0].load()
-    if not (isinstance(found, type) and issubclass(found, Stage)):
-        raise TypeError(f"{use} is not a subclass of omlx.pipeline.stage.Stage")
-    return found
+def _decode_stages(
+    document: Document, found: Mapping[KeyPath, type[Stage]], tuning: Tuning, problems: list[Problem]
+) -> list[Placed]:
+    """Return the stages that decode, tuned; add the problems of the others, and of unmet tuning."""
+    placed: list[Placed] = []
+    unused = dict(tuning.tables)
+    for at, kind in found.items():
+        table = document.data["stage"][at[1]]
+        values, wrong = decode_fields(document, at, table, kind, ignore=frozenset({"use"}))
+        extra = unused.pop(kind.name(), {})
+        tuned, also_wrong = decode_fields(tuning.document, (*tuning.at, kind.name()), extra, kind)
+        wrong += also_wrong + missing_keys(document, at, {**table, **extra}, kind)
+        stage, wrong = construct(document, at, kind, {**values, **tuned}, wrong)
+        problems += wrong
+        if stage is not None:
+            placed.append(Placed(stage, document, at))
+    names = [kind.name() for kind in found.values()]
+    problems += [_untuned(document, tuning, name, names) for name in unused]
+    return placed
+
+
+def _untuned(document: Document, tuning: Tuning, name: str, names: list[str]) -> Problem:
+    message = f"pipeline {document.path.stem!r} has no stage {name!r} to tune"
+    return tuning.document.problem((*tuning.at, name), message, suggestion(name, names))

@@ -24,10 +24,12 @@ sequence grow; `run` is called afresh each time and must pick up where the last 
 """
 
 from collections.abc import Generator
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from omlx.pipeline.inflight import InFlight
 from omlx.pipeline.state import State
 from omlx.pipeline.work import Work
 from omlx.store.store import BlockStore
@@ -36,10 +38,12 @@ Lane: TypeAlias = Literal["host", "io", "device"]
 Steps: TypeAlias = Generator[Work, Any, None]
 
 
-class Services(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Services:
     """What stages are given to work with. `store` is None when no tier is configured."""
 
     store: BlockStore | None
+    inflight: InFlight = field(default_factory=InFlight)
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -61,7 +61,7 @@ class State:
         request: what the client asked for.
         model: the model that answers, as stages may see it.
         emit: takes a piece of the answer, for the client.
-        announce: told once, when every check has passed and the request goes to the device.
+        announce: told when every check has passed and the prompt goes to the device.
         prompt: the request's prompt after `normalize`.
         rewrites: what `normalize` changed.
         text: the rendered prompt (`tokenize`), empty when the client sent tokens.
@@ -73,6 +73,9 @@ class State:
         sequence: the running sequence.
         answer: how it ended.
         written: what was stored.
+        waited_for: how many tokens of the prompt another request was computing (`coalesce`).
+        cancelled: the client has left.
+        ended: nothing more will happen to the request.
     """
 
     request: Request
@@ -83,14 +86,16 @@ class State:
     rewrites: tuple[Rewrite, ...] = ()
     text: str = ""
     starts: Tokens | None = None
-    tokens: Tokens = field(default=None)  # type: ignore[assignment]  # tokenize assigns it first
+    tokens: Tokens = field(default=None)  # type: ignore[arg-type]  # tokenize assigns it first
     segments: tuple[Segment, ...] = ()
     match: Match | None = None
     restored: Restored = Restored()
     sequence: Sequence = field(default=None)  # type: ignore[assignment]  # prefill assigns it first
     answer: Answer | None = None
     written: Written = Written()
+    waited_for: int = 0
     cancelled: bool = False
+    ended: bool = False
     watch: Stopwatch = field(default_factory=Stopwatch)
 
     def check_cancelled(self) -> None:
@@ -100,4 +105,4 @@ class State:
 
 
 #: Fields of the state that are no business of the declarations: tools of the trade.
-FREE_FIELDS = frozenset({"emit", "announce", "watch", "cancelled", "check_cancelled"})
+FREE_FIELDS = frozenset({"emit", "announce", "watch", "cancelled", "ended", "check_cancelled"})

@@ -8,9 +8,11 @@ answer them with a plain fake, and a chain can be dry-run.
     Prefill -> None          run tokens [offset, end) through the model
     Decode  -> int           run the last token that was not run yet, return the next one
     Capture -> list[dict]    copy computed KV out of the sequence, one mapping of records per range
+    Wait    -> None          nothing, until something has happened
 """
 
-from collections.abc import Mapping, Sequence as Series
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Series
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -92,4 +94,11 @@ class Capture:
     ranges: Series[tuple[int, int]]
 
 
-Work: TypeAlias = Open | Prefill | Decode | Capture
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Do nothing until `ready` says so; other requests go on meanwhile."""
+
+    ready: Callable[[], bool]
+
+
+Work: TypeAlias = Open | Prefill | Decode | Capture | Wait

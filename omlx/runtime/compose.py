@@ -3,24 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from omlx.config.paths import find_pipeline
-from omlx.config.settings import CacheSettings, Settings
-from omlx.pipeline.pipeline import Pipeline, load_pipeline
-from omlx.stages import built_in_stages
+from omlx.config.settings import CacheSettings
+from omlx.pipeline.pipeline import Pipeline
 from omlx.stages.lookup import LookupStage
 from omlx.stages.writeback import WritebackStage
 from omlx.store.cold import ColdTier
 from omlx.store.hot import HotTier
 from omlx.store.store import BlockStore
-
-
-def load_pipelines(settings: Settings, base: Path) -> dict[str, Pipeline]:
-    """Return the pipeline of each model, with the model's tuning applied. Raises ConfigError."""
-    registry = built_in_stages()
-    return {
-        name: load_pipeline(find_pipeline(model.pipeline or settings.defaults.pipeline, base), registry, model.stages)
-        for name, model in settings.models.items()
-    }
 
 
 def open_store(cache: CacheSettings, pipelines: Sequence[Pipeline]) -> BlockStore | None:

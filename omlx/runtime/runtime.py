@@ -19,14 +19,16 @@ from omlx.models.pool import ModelPool
 from omlx.models.resolve import resolve_folder
 from omlx.pipeline.backend import Health, ModelCard
 from omlx.pipeline.conductor import Conductor, internal_error
+from omlx.pipeline.pipelines import load_pipelines
 from omlx.pipeline.request import Request
 from omlx.pipeline.stage import Services
 from omlx.pipeline.state import State
 from omlx.runtime.admission import Admission
-from omlx.runtime.compose import load_pipelines, open_store
+from omlx.runtime.compose import open_store
 from omlx.runtime.lanes import WorkerLanes
 from omlx.runtime.names import ModelNames
 from omlx.runtime.ticket import Ticket
+from omlx.stages import built_in_stages
 from omlx.text.delta import Delta
 
 log = structlog.get_logger()
@@ -45,7 +47,7 @@ class Runtime:
     def __init__(self, settings: Settings, base: Path) -> None:
         self.settings = settings
         self._names = ModelNames(settings)
-        self._pipelines = load_pipelines(settings, base)
+        self._pipelines = load_pipelines(settings, base, built_in_stages())
         self._store = open_store(settings.cache, list(self._pipelines.values()))
         self._pool = ModelPool(self._load_model)
         self._device = DeviceThread(Executor(self._pool.get))

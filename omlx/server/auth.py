@@ -25,10 +25,13 @@ def key_guard(api_key: str | None) -> Guard:
 
 
 def is_authorized(connection: ASGIConnection[Any, Any, Any, Any], api_key: str | None) -> bool:
-    """Tell whether a request carries the key; the comparison takes the same time wherever they differ."""
+    """Tell whether a request carries the key; the comparison takes the same time wherever they differ.
+
+    Headers were decoded as latin-1, whatever the client encoded: their bytes are compared.
+    """
     if api_key is None:
         return True
     scheme, _, token = connection.headers.get("authorization", "").partition(" ")
     bearer = token.strip() if scheme.lower() == "bearer" else ""
     given = (bearer, connection.headers.get("x-api-key", ""))
-    return any(hmac.compare_digest(key.encode(), api_key.encode()) for key in given)
+    return any(hmac.compare_digest(key.encode("latin-1"), api_key.encode()) for key in given)

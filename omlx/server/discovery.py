@@ -74,9 +74,9 @@ def show_health(request: HttpRequest[Any, Any, Any], service: NamedDependency[Se
 
 
 @head("/health", sync_to_thread=False)
-def probe_health(service: NamedDependency[Service]) -> Response[bytes]:
+def probe_health(service: NamedDependency[Service]) -> Response[None]:
     """Tell how the server is by the status alone."""
-    return Response(b"", status_code=_status(service.backend.health()))
+    return Response(None, status_code=_status(service.backend.health()))
 
 
 @get("/", sync_to_thread=False)
@@ -86,9 +86,8 @@ def show_banner() -> Banner:
 
 
 @head("/", sync_to_thread=False)
-def probe() -> Response[bytes]:
+def probe() -> None:
     """Answer clients that look whether anybody is there."""
-    return Response(b"")
 
 
 def _status(health: Health) -> int:

@@ -55,6 +55,7 @@ class Reply:
 
     def close(self) -> None:
         """Stop listening, and give the request up unless it is over. May be called again."""
+        self._deltas.clear()
         if not self._over:
             self._over = True
             self._ticket.cancel()

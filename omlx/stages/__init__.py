@@ -1,11 +1,13 @@
 """The built-in stages. Each is a config, a declaration and one method; none does anything a third party could not.
 
     tokenize -> segment -> lookup -> fetch -> prefill -> decode -> writeback
-    └ normalize, optional, before tokenize
+
+    optional: normalize, before tokenize; coalesce, before lookup
 """
 
 from omlx.pipeline.stage import Stage
 from omlx.registry import Registry
+from omlx.stages.coalesce import CoalesceStage
 from omlx.stages.decode import DecodeStage
 from omlx.stages.fetch import FetchStage
 from omlx.stages.lookup import LookupStage
@@ -23,6 +25,7 @@ def built_in_stages() -> Registry[type[Stage]]:
         NormalizeStage,
         TokenizeStage,
         SegmentStage,
+        CoalesceStage,
         LookupStage,
         FetchStage,
         PrefillStage,

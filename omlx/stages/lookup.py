@@ -19,6 +19,7 @@ class LookupStage(Stage, frozen=True, tag="lookup"):
     requires: ClassVar[tuple[str, ...]] = ("model", "tokens")
     assigns: ClassVar[tuple[str, ...]] = ("match",)
     lane: ClassVar[Lane] = "host"
+    after: ClassVar[tuple[str, ...]] = ("coalesce",)
 
     min_reuse_tokens: PositiveInt = 16
     tiers: tuple[Tier, ...] = ("hot", "cold")

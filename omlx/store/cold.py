@@ -1,77 +1,395 @@
-"""ColdTier: records on disk under one budget of real bytes, shared by all models and processes.
+"""ColdTier: records on disk, under one budget of real bytes for all models and processes.
 
-How a block gets there (writer thread only):
+    write     reserve (table.py) -> each file: temporary name, fsync, rename -> commit; one thread only
+    read      the ledger knows file, length and checksum: no table, no lock; another process may have evicted
+              the file, which is a miss
+    trouble   volume full: give up files of our own and try once more; still full, read-only or gone: writing is
+              suspended, `stats().suspended` says why, and it is tried again after `retry_s`
 
-    reserve   one transaction: learn what others did, evict until there is room, insert a reservation of the bytes
-    write     each record: temporary name, fsync, rename; no lock is held
-    commit    one transaction: reservation out, block row and record rows in
-
-At every moment the sum of the rows' sizes is what finished, half-written and about-to-be-written files take, in
-all processes: diskcache keeps that sum in its Settings table by triggers. Beside it count the table and its log,
-folders, and files without a row. A process that dies leaves a reservation; it is void when its process is gone.
-
-Reading takes neither table nor lock: the ledger in memory knows file, length and checksum. Another process may
-have evicted the file: that is a miss. A writer that finds the volume full, read-only or gone suspends writing,
-says so in `stats()`, and tries again after `retry_s`.
+A directory that vanished is made again only where it was: on the same device, in a parent that is still there.
+An unplugged drive leaves its mount point behind, and the system's disk must not be filled in its stead.
 """
 
 import errno
-import os
-import secrets
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import diskcache
 import structlog
 
 from omlx.errors import CacheError, ConfigError
 from omlx.prefix.block import Block
-from omlx.store import rows, tensorfile
-from omlx.store.disk import DATABASE, BlockDisk, Entry, filename_of, new_stem, open_directory, record_path
-from omlx.store.disk import remove_files, write_file
-from omlx.store.eviction import Cost, Demand, plan_eviction
-from omlx.store.ledger import Ledger, StoredRecord
+from omlx.store import tensorfile
+from omlx.store.disk import DATABASE, Entry, filename_of, new_stem, record_path, write_file
 from omlx.store.record import Record
-from omlx.store.schema import ReservationRow, block_key, record_key, reservation_key, row_of_block
+from omlx.store.schema import record_key
 from omlx.store.stats import ColdStats
-from omlx.store.sweep import Census, sweep, table_bytes
+from omlx.store.table import TROUBLE, NoRoomError, Table
 from omlx.store.volume import Allowance, FreeBytes, free_bytes
 from omlx.types import BlockName, Fingerprint, RecordKind
+from omlx.units import format_size
 
 _log = structlog.get_logger(__name__)
 
-_LOCK_TIMEOUT_S = 20.0
-#: What the table and its log may grow by between two looks at them: a transaction, and 64 pages of log.
-_TABLE_MARGIN_BYTES = 512 * 1024
-_PAGE_BYTES = 4096
-_SETTINGS = {
-    "eviction_policy": "none",  # ours: diskcache's knows nothing of chains
-    "cull_limit": 0,
-    "statistics": 0,
-    "sqlite_wal_autocheckpoint": 64,
-    "sqlite_journal_size_limit": 64 * _PAGE_BYTES,
-}
-#: What the outside world can do to a write. diskcache turns a failed BEGIN of any cause into Timeout.
-_TROUBLE = (OSError, sqlite3.Error, diskcache.Timeout)
+_BLOCK_BYTES = 4096
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
-
-class _NoRoomError(Exception):
-    """The block is refused: what may be evicted for it is not enough, or its parent has gone."""
+Listener = Callable[[Collection[BlockName]], None]
 
 
 @dataclass(slots=True)
 class _Counters:
-    evicted: int = 0
-    refused: int = 0
-    corrupt: int = 0
-    missing: int = 0
-    written: int = 0
+    refused_records: int = 0
+    corrupt_records: int = 0
+    missing_records: int = 0
+    written_records: int = 0
     written_bytes: int = 0
-    read: int = 0
+    read_records: int = 0
     read_bytes: int = 0
+
+
+class ColdTier:
+    """Records on disk. `write` and `maintain` belong to one thread; everything else may be called from any."""
+
+    def __init__(
+        self,
+        directory: Path,
+        budget_bytes: int,
+        *,
+        max_share: float = 0.9,
+        min_free_bytes: int = 1024**3,
+        protected_share: float = 0.5,
+        grace_s: float = 300.0,
+        retry_s: float = 30.0,
+        free: FreeBytes = free_bytes,
+    ) -> None:
+        """Open the directory, clean it up, and bring it within its limits.
+
+        Args:
+            directory: made with mode 0700, or given that mode.
+            budget_bytes: of everything under the directory, as `du` counts.
+            max_share: the largest part of (free + own) bytes of the volume that may be used.
+            min_free_bytes: left free on the volume, whatever the budget.
+            protected_share: the part of the budget that new blocks cannot take from blocks used again.
+            grace_s: how old a file without a row must be to be deleted.
+            retry_s: how long writing stays suspended after trouble.
+            free: measures the volume.
+
+        Raises ConfigError when the directory cannot be used.
+        """
+        self.directory = directory.expanduser()
+        self._allowance = Allowance(budget_bytes, max_share, min_free_bytes)
+        self._free = free
+        self._protected_share = protected_share
+        self._grace_s = grace_s
+        self._retry_s = retry_s
+        self._counters = _Counters()
+        self._listener: Listener = _ignore
+        self._suspended: str | None = None
+        self._wake_at = self._sweep_at = 0.0
+        try:
+            self._table = self._open()
+        except TROUBLE as error:
+            raise ConfigError(
+                f"cache directory {self.directory} cannot be used: {_words(error)}",
+                hint="name a directory that can be written under [cache] directory",
+            ) from error
+        self._device = self.directory.stat().st_dev
+
+    def listen(self, listener: Listener) -> None:
+        """Call `listener` with the names of blocks whose records on disk changed, whoever changed them."""
+        self._listener = listener
+
+    def block(self, name: BlockName) -> Block | None:
+        """Return the block of that name when it is on disk."""
+        with self._table.lock:
+            return self._table.ledger.block(name)
+
+    def blocks(self) -> list[Block]:
+        """Return all blocks on disk."""
+        with self._table.lock:
+            return list(self._table.ledger.blocks())
+
+    def holds(self, name: BlockName) -> bool:
+        """Return whether the block is on disk, records or not."""
+        return name in self._table.ledger
+
+    def kinds(self, name: BlockName) -> tuple[RecordKind, ...]:
+        """Return the kinds of record that are on disk for a block."""
+        return tuple(self._table.ledger.records(name))
+
+    @property
+    def suspended(self) -> str | None:
+        """Return why nothing is written at the moment; None when it is, or is about to be tried again."""
+        return self._suspended if time.monotonic() < self._wake_at else None
+
+    def refresh(self) -> None:
+        """Learn what other processes did. Costs 5 us when nothing changed."""
+        try:
+            changed = self._table.refresh()
+        except sqlite3.Error as error:
+            self._suspend(error)
+            return
+        self._report(changed)
+
+    def read(self, name: BlockName, kind: RecordKind) -> Record:
+        """Return a record, verified. Raises CacheError when it is gone or not what its row says."""
+        stored = self._table.ledger.records(name).get(kind)
+        if stored is None:
+            raise CacheError(f"no {kind} record of block {name.hex()} on disk")
+        try:
+            record = tensorfile.read(record_path(self.directory, stored.filename), stored.row)
+        except FileNotFoundError as error:
+            self._counters.missing_records += 1
+            self.discard(name, kind, "evicted by another process, or deleted")
+            raise CacheError(f"the {kind} record of block {name.hex()} has lost its file") from error
+        except CacheError as error:
+            self.reject(name, kind, str(error))
+            raise
+        except OSError as error:
+            self._counters.missing_records += 1
+            raise CacheError(f"{stored.filename} cannot be read: {_words(error)}") from error
+        self._counters.read_records += 1
+        self._counters.read_bytes += stored.row.file_bytes
+        return record
+
+    def reject(self, name: BlockName, kind: RecordKind, reason: str) -> None:
+        """Count and delete a record that is not what it should be."""
+        self._counters.corrupt_records += 1
+        self.discard(name, kind, reason)
+
+    def discard(self, name: BlockName, kind: RecordKind, reason: str) -> None:
+        """Delete one record and its row, with one log line."""
+        _log.warning("cache record dropped", block=name.hex(), kind=kind, reason=reason)
+        try:
+            changed = self._table.delete([record_key(name, kind)])
+        except TROUBLE as error:
+            self._suspend(error)
+            return
+        finally:
+            self._table.release_thread()
+        self._report(changed | {name})
+
+    def write(self, block: Block, records: Mapping[RecordKind, Record], window: int) -> bool:
+        """Store the records that are not on disk yet; return whether all are now. Makes room first.
+
+        False: refused for lack of room or of the parent, or suspended. Raises CacheError for records that
+        cannot be stored at all.
+        """
+        wanted = [record for kind, record in records.items() if kind not in self.kinds(block.name)]
+        if not wanted and self.holds(block.name):
+            return True
+        if not self._awake():
+            return False
+        payloads = [tensorfile.pack(record, window) for record in wanted]
+        try:
+            try:
+                self._store(block, payloads)
+            except TROUBLE as error:
+                if not _is_full(error):
+                    raise
+                self._report(self._table.free_files(_disk_bytes(payloads)))
+                self._store(block, payloads)
+        except NoRoomError as error:
+            self._counters.refused_records += len(wanted)
+            _log.debug("block refused", reason=str(error))
+            return False
+        except TROUBLE as error:
+            self._suspend(error)
+            return False
+        self._suspended = None
+        return True
+
+    def touch(self, path: list[BlockName]) -> None:
+        """Note a use of a path, tail first. Persisted by `maintain`."""
+        with self._table.lock:
+            self._table.ledger.touch(path)
+
+    def maintain(self) -> None:
+        """Persist uses; now and then clean up what crashes left, and give space back that others need."""
+        if self._suspended is not None and not self._awake():
+            return
+        self._table.persist_touches()
+        if time.monotonic() < self._sweep_at:
+            return
+        try:
+            self._clean_up(self._table)
+            self._report(self._table.trim())
+        except TROUBLE as error:
+            self._suspend(error)
+
+    def clear(self, fingerprint: Fingerprint | None = None) -> int:
+        """Delete all rows and files (of one model); return the number of blocks. Raises CacheError on trouble."""
+        try:
+            self._table.refresh()
+            with self._table.lock:
+                blocks = len({key[:20] for key in self._table.ledger.keys(fingerprint)})
+                keys = self._table.ledger.keys(fingerprint)
+            self._report(self._table.delete(keys))
+            if fingerprint is None:
+                self._table.sweep(grace_s=0.0)
+        except TROUBLE as error:
+            raise CacheError(f"{self.directory} cannot be cleared: {_words(error)}") from error
+        finally:
+            self._table.release_thread()
+        return blocks
+
+    def stats(self) -> ColdStats:
+        """Return sizes and counters."""
+        table, counters = self._table, self._counters
+        with table.lock:
+            blocks, records = len(list(table.ledger.blocks())), table.ledger.num_records()
+        return ColdStats(
+            directory=str(self.directory),
+            budget_bytes=self._allowance.budget_bytes,
+            bytes=table.total_bytes(),
+            blocks=blocks,
+            records=records,
+            evicted_records=table.evicted_records,
+            refused_records=counters.refused_records,
+            corrupt_records=counters.corrupt_records,
+            missing_records=counters.missing_records,
+            written_records=counters.written_records,
+            written_bytes=counters.written_bytes,
+            read_records=counters.read_records,
+            read_bytes=counters.read_bytes,
+            suspended=self.suspended,
+        )
+
+    def verify(self) -> list[str]:
+        """Return every way in which table, files and ledger disagree."""
+        return self._table.verify()
+
+    def close(self) -> None:
+        """Persist uses and close the table."""
+        if self._table.is_attached():
+            self._table.persist_touches()
+        self._table.close()
+
+    def _store(self, block: Block, payloads: list[tensorfile.Payload]) -> None:
+        """Reserve, write and commit. On failure nothing stays behind."""
+        stems = [new_stem() for _ in payloads]
+        changed: set[BlockName] = set()
+        try:
+            reservation = self._table.reserve(block, stems, _disk_bytes(payloads), changed)
+        finally:
+            self._report(changed)
+        try:
+            entries = [
+                Entry(payload.row, write_file(self.directory, stem, payload), filename_of(stem))
+                for stem, payload in zip(stems, payloads, strict=True)
+            ]
+            changed = self._table.commit(block, reservation, entries)
+        except BaseException:
+            with suppress(*TROUBLE):
+                self._table.release(reservation, stems)
+            raise
+        self._counters.written_records += len(payloads)
+        self._counters.written_bytes += sum(payload.row.file_bytes for payload in payloads)
+        self._report(changed)
+
+    def _open(self) -> Table:
+        """Open the table, set a damaged one aside, clean up, and come within the limits."""
+        try:
+            table = self._new_table()
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise
+            _log.error("cache table damaged, starting with an empty one", reason=str(error))
+            for suffix in ("", "-wal", "-shm"):
+                (self.directory / f"{DATABASE}{suffix}").unlink(missing_ok=True)
+            table = self._new_table()
+        self._clean_up(table)
+        table.trim()
+        return table
+
+    def _new_table(self) -> Table:
+        table = Table(self.directory, self._allowance, self._free, self._protected_share)
+        table.refresh()
+        return table
+
+    def _clean_up(self, table: Table) -> None:
+        """Sweep, with one summary line."""
+        census, changed = table.sweep(self._grace_s)
+        self._sweep_at = time.monotonic() + self._grace_s
+        self._report(changed)
+        _log.info(
+            "cache directory",
+            directory=str(self.directory),
+            size=format_size(table.total_bytes()),
+            budget=format_size(self._allowance.budget_bytes),
+            blocks=len(list(table.ledger.blocks())),
+            removed_files=census.removed_files,
+            lost_files=len(census.lost),
+            other_files=census.other_files,
+        )
+
+    def _awake(self) -> bool:
+        """Return whether writing may be tried, after finding the directory again if it had gone."""
+        if self.suspended is not None:
+            return False
+        if self._table.is_attached():
+            return True
+        try:
+            self._require_place()
+            gone = {block.name for block in self.blocks()}
+            fresh = self._open()
+        except TROUBLE as error:
+            self._suspend(error)
+            return False
+        self._table.close()
+        self._table = fresh
+        self._device = self.directory.stat().st_dev
+        self._report(gone | {block.name for block in self.blocks()})
+        return True
+
+    def _require_place(self) -> None:
+        """Raise FileNotFoundError when the directory would be made anew on another device than before."""
+        if (self.directory / DATABASE).exists():
+            return
+        place = self.directory if self.directory.exists() else self.directory.parent
+        if place.stat().st_dev != self._device:
+            raise FileNotFoundError(errno.ENOENT, "the volume of the cache is not mounted", str(self.directory))
+
+    def _suspend(self, error: BaseException) -> None:
+        reason = _words(error)
+        if self._suspended != reason:
+            _log.warning("cache writes suspended", reason=reason, retry_s=self._retry_s)
+        self._suspended = reason
+        self._wake_at = time.monotonic() + self._retry_s
+
+    def _report(self, changed: Collection[BlockName]) -> None:
+        if changed:
+            self._listener(changed)
+
+
+def _ignore(_names: Collection[BlockName]) -> None:
+    """Listen to nothing: nobody has asked yet."""
+
+
+def _disk_bytes(payloads: Collection[tensorfile.Payload]) -> int:
+    """Return what the files will take at most, in whole blocks of the file system."""
+    return sum(-(-payload.row.file_bytes // _BLOCK_BYTES) * _BLOCK_BYTES for payload in payloads)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__context__
+
+
+def _is_full(error: BaseException) -> bool:
+    """Return whether a full volume is behind an error; diskcache hides SQLite's in a Timeout."""
+    return any(
+        (isinstance(cause, OSError) and cause.errno in _FULL)
+        or (isinstance(cause, sqlite3.Error) and "full" in str(cause))
+        for cause in _causes(error)
+    )
+
+
+def _words(error: BaseException) -> str:
+    cause = list(_causes(error))[-1]
+    return f"{type(cause).__name__}: {cause}"

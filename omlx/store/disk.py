@@ -22,7 +22,8 @@ import diskcache
 from omlx.errors import CacheError
 from omlx.store import tensorfile
 from omlx.store.record import Record
-from omlx.store.schema import RecordRow, Row, decode_row, encode_row
+from omlx.store.schema import RecordRow, Row, block_key, decode_row, encode_row, record_key
+from omlx.types import BlockName
 
 DATABASE = "cache.db"
 _SUFFIX = ".omlx.safetensors"
@@ -43,6 +44,10 @@ class Entry:
     row: Row
     disk_bytes: int = 0
     filename: str | None = None
+
+    def key(self, name: BlockName) -> bytes:
+        """Return the key of this entry for a block."""
+        return record_key(name, self.row.kind) if isinstance(self.row, RecordRow) else block_key(name)
 
 
 class BlockDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache ships no types

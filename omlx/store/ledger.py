@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from omlx.errors import CacheError
 from omlx.prefix.block import Block
@@ -13,8 +14,10 @@ from omlx.store.schema import (
     RecordRow,
     ReservationRow,
     block_of_row,
+    block_key,
     decode_row,
     is_reservation,
+    record_key,
     split_key,
 )
 from omlx.types import BlockName, Fingerprint, RecordKind
@@ -97,13 +100,20 @@ class Ledger:
         """Return reservations by key, each with the time it was made."""
         return {key: (held.row, held.made) for key, held in self._reservations.items()}
 
-    def foreign(self) -> tuple[bytes, ...]:
-        """Return the keys of rows that cannot be read."""
-        return tuple(self._foreign)
+    def is_foreign(self, key: bytes) -> bool:
+        """Return whether a row with that key is here that cannot be read."""
+        return key in self._foreign
 
-    def fingerprint_keys(self, fingerprint: Fingerprint) -> list[BlockName]:
-        """Return the names of all blocks of one model."""
-        return [block.name for block in self._blocks.values() if block.fingerprint == fingerprint]
+    def keys(self, fingerprint: Fingerprint | None) -> list[bytes]:
+        """Return the keys of all rows of one model, children before parents; of all rows when None is given."""
+        if fingerprint is None:
+            return list(self._sizes)
+        blocks = [block for block in self._blocks.values() if block.fingerprint == fingerprint]
+        return [
+            key
+            for block in sorted(blocks, key=lambda block: -block.start)
+            for key in (*(record_key(block.name, kind) for kind in self.records(block.name)), block_key(block.name))
+        ]
 
     def touch(self, path: list[BlockName]) -> None:
         """Note one use of a path, given tail first: the head becomes the most recently used."""
@@ -131,11 +141,28 @@ class Ledger:
         """Take over changes of the table; return the names of blocks that came, went, or changed records."""
         names: set[BlockName] = set()
         for key in changes.removed:
-            names.update(self._drop(key))
+            names.update(self.forget(key))
         for raw in changes.added:
-            names.update(self._drop(raw.key))
+            names.update(self.forget(raw.key))
             names.update(self._add(raw))
         return names
+
+    def forget(self, key: bytes) -> set[BlockName]:
+        """Take a row out; return the block it belonged to."""
+        if key not in self._sizes:
+            return set()
+        self.total_bytes -= self._sizes.pop(key)
+        self._files.pop(key, None)
+        if self._foreign.pop(key, None) is not None or self._reservations.pop(key, None) is not None:
+            return set()
+        name, kind = split_key(key)
+        if kind is None:
+            self._drop_block(name)
+        else:
+            self._records[name].pop(kind, None)
+            if not self._records[name]:
+                del self._records[name]
+        return {name}
 
     def residents(self) -> list[Resident]:
         """Return everything evictable in the planner's terms; foreign rows stand for themselves."""
@@ -147,6 +174,24 @@ class Ledger:
         for key, accessed in self._foreign.items():
             found.append(_rootless(BlockName(key), accessed, {"kv": Cost(self._sizes[key])}))
         return found
+
+    def verify(self, directory: Path) -> list[str]:
+        """Return every broken invariant, in words: each file is there and has the size of its row."""
+        problems = []
+        for name, records in self._records.items():
+            for kind, record in records.items():
+                try:
+                    length = (directory / record.filename).stat().st_size
+                except FileNotFoundError:
+                    length = -1
+                if length != record.row.file_bytes:
+                    problems.append(f"the {kind} file of {name.hex()} has {length} bytes, not {record.row.file_bytes}")
+            if name not in self._blocks:
+                problems.append(f"records of {name.hex()} have no block row")
+        for block in self._blocks.values():
+            if block.parent is not None and block.parent not in self._blocks:
+                problems.append(f"block {block.name.hex()} continues {block.parent.hex()}, which has no row")
+        return problems
 
     def _resident(self, block: Block) -> Resident:
         records = self._records.get(block.name, {})
@@ -190,23 +235,6 @@ class Ledger:
         self._used[block.name] = use
         if block.parent is not None:
             self._children.setdefault(block.parent, set()).add(block.name)
-
-    def _drop(self, key: bytes) -> set[BlockName]:
-        """Forget a row; return the block it belonged to."""
-        if key not in self._sizes:
-            return set()
-        self.total_bytes -= self._sizes.pop(key)
-        self._files.pop(key, None)
-        if self._foreign.pop(key, None) is not None or self._reservations.pop(key, None) is not None:
-            return set()
-        name, kind = split_key(key)
-        if kind is None:
-            self._drop_block(name)
-        else:
-            self._records[name].pop(kind, None)
-            if not self._records[name]:
-                del self._records[name]
-        return {name}
 
     def _drop_block(self, name: BlockName) -> None:
         block = self._blocks.pop(name)

@@ -30,7 +30,7 @@ _COLUMNS = "rowid, key, store_time, access_time, access_count, size, filename, v
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One row of the table, value not decoded. `key` is None when it is not bytes."""
+    """One row of the table, value not decoded."""
 
     rowid: int
     key: bytes
@@ -44,7 +44,7 @@ class RawRow:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Rows that came, and keys that went, since the last look. `reset`: forget everything known before."""
+    """Rows that came, and keys that went, since the last look."""
 
     added: tuple[RawRow, ...] = ()
     removed: tuple[bytes, ...] = ()
@@ -62,6 +62,15 @@ class Rows:
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    def forget(self, key: bytes) -> None:
+        """Take note that the caller deletes a row itself: it will not be reported."""
+        self._known.pop(key, None)
+
+    def forget_all(self) -> None:
+        """Report every row again."""
+        self._known.clear()
+        self._last = self._version = None
 
     def changes(self) -> Changes:
         """Return what changed since the last call. Raises sqlite3.Error when the table cannot be read."""

@@ -23,12 +23,12 @@ _TABLE_FILES = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-jou
 class Census:
     """What a sweep found. `other_bytes`: of files without a row; `folder_bytes`: of the folders themselves."""
 
-    removed_files: int
-    removed_bytes: int
-    other_files: int
-    other_bytes: int
-    folder_bytes: int
-    lost: tuple[str, ...]
+    removed_files: int = 0
+    removed_bytes: int = 0
+    other_files: int = 0
+    other_bytes: int = 0
+    folder_bytes: int = 0
+    lost: tuple[str, ...] = ()
 
 
 def sweep(directory: Path, filenames: Collection[str], reserved: Collection[str], grace_s: float) -> Census:

@@ -17,8 +17,8 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import diskcache
@@ -72,6 +72,7 @@ class Table:
         self._identity = _identity(directory)
         self._rows = rows.Rows(directory)
         self._active: set[bytes] = set()
+        self._unreported: set[BlockName] = set()
         self._census = Census()
         self.lock = threading.RLock()
         self.ledger = Ledger()
@@ -94,7 +95,9 @@ class Table:
     def refresh(self) -> set[BlockName]:
         """Take over what any process changed; return the blocks concerned. Raises sqlite3.Error."""
         with self.lock:
-            return self.ledger.apply(self._rows.changes())
+            changed = self._unreported | self.ledger.apply(self._rows.changes())
+            self._unreported = set()
+            return changed
 
     def total_bytes(self) -> int:
         """Return what the directory takes on the disk, as far as the ledger knows."""
@@ -111,15 +114,15 @@ class Table:
         the outside world raises.
         """
         key = reservation_key(secrets.token_bytes(16))
-        with self._cache.transact(), self.lock:
+        with self._transaction():
             changed |= self.refresh()
             self._require_parent(block)
-            keep = self._path(block)
-            if not self._make_room(disk_bytes, keep, changed):
-                raise NoRoomError(f"no room for {disk_bytes} bytes of block {block.name.hex()}")
-            row = ReservationRow(os.getpid(), tuple(stems))
-            self._cache.set(key, Entry(row, disk_bytes))
-            self._active.add(key)
+            granted = self._make_room(disk_bytes, self._path(block), changed)
+            if granted:
+                self._active.add(key)
+                self._cache.set(key, Entry(ReservationRow(os.getpid(), tuple(stems)), disk_bytes))
+        if not granted:
+            raise NoRoomError(f"no room for {disk_bytes} bytes of block {block.name.hex()}")
         return key
 
     def commit(self, block: Block, reservation: bytes, entries: Iterable[Entry]) -> set[BlockName]:
@@ -128,14 +131,13 @@ class Table:
         Records that another process announced first win; our file of them is deleted. Raises NoRoomError when
         the parent has gone meanwhile.
         """
-        with self._cache.transact(), self.lock:
+        with self._transaction():
             changed = self.refresh()
             self._require_parent(block)
             self._cache.delete(reservation)
             self._cache.add(block_key(block.name), Entry(row_of_block(block)), tag=block.fingerprint)
             for entry in entries:
-                key = record_key(block.name, entry.row.kind)  # type: ignore[union-attr]
-                self._cache.add(key, entry, tag=block.fingerprint)
+                self._cache.add(entry.key(block.name), entry, tag=block.fingerprint)
         self._active.discard(reservation)
         return changed | self.refresh()
 
@@ -148,7 +150,7 @@ class Table:
 
     def delete(self, keys: Iterable[bytes]) -> set[BlockName]:
         """Delete rows and their files; return the blocks that changed."""
-        with self._cache.transact():
+        with self._transaction():
             for key in keys:
                 self._cache.delete(key)
         return self.refresh()
@@ -156,9 +158,10 @@ class Table:
     def trim(self) -> set[BlockName]:
         """Evict until the directory is within its limits; return the blocks that changed."""
         changed: set[BlockName] = set()
-        with self._cache.transact(), self.lock:
+        with self._transaction():
             changed |= self.refresh()
             self._make_room(0, (), changed)
+            changed |= self._drop_bare([block.name for block in self.ledger.blocks()])
         return changed | self.refresh()
 
     def free_files(self, disk_bytes: int) -> set[BlockName]:
@@ -231,22 +234,45 @@ class Table:
             at = parent.parent
         return path
 
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Write under the lock; when that fails, roll back in the ledger too, by reading the table anew."""
+        try:
+            with self._cache.transact(), self.lock:
+                yield
+        except BaseException:
+            # A COMMIT that failed leaves its transaction open; closing the connection ends it.
+            self._cache.close()
+            with self.lock:
+                self._unreported |= {block.name for block in self.ledger.blocks()}
+                self.ledger = Ledger()
+                self._rows.forget_all()
+            raise
+
     def _make_room(self, need: int, keep: Collection[BlockName], changed: set[BlockName]) -> bool:
-        """Evict until `need` more bytes fit; return whether they do. Inside a transaction, under the lock."""
-        excess = self._excess(need)
-        while excess:
+        """Evict until `need` more bytes fit; return whether they do. Inside a transaction.
+
+        Evicted bytes count as free at once: a volume with snapshots may give them back later or never, and
+        measuring again would empty the cache.
+        """
+        free = self._free(self._directory)
+        while excess := self._excess(need, free):
             # A little more than asked for, so that a full cache does not plan anew for each block.
             plan = self._plan(excess + self._allowance.budget_bytes // 64, keep) or self._plan(excess, keep)
             if not plan:
                 return False
+            before = self._rows_bytes()
             changed.update(self._evict(plan))
-            excess = self._excess(need)
+            free += before - self._rows_bytes()
         return True
 
-    def _excess(self, need: int) -> int:
-        # In a transaction the Settings table is ahead of the ledger, which follows commits.
-        ours = int(self._cache.reset("size")) + self._beside_bytes() + _TABLE_MARGIN_BYTES
-        return self._allowance.excess(ours, self._free(self._directory), need)
+    def _excess(self, need: int, free: int) -> int:
+        ours = self._rows_bytes() + self._beside_bytes() + _TABLE_MARGIN_BYTES
+        return self._allowance.excess(ours, free, need)
+
+    def _rows_bytes(self) -> int:
+        """Return the sum of all rows' sizes; in a transaction it is ahead of the ledger, which follows commits."""
+        return int(self._cache.reset("size"))
 
     def _plan(self, num_bytes: int, keep: Collection[BlockName]) -> tuple[Key, ...] | None:
         residents = self.ledger.residents()
@@ -257,18 +283,28 @@ class Table:
         """Delete planned records, and the rows of blocks that then serve nothing."""
         changed = set()
         for name, kind in plan:
-            key = self._key((name, kind))
-            self._cache.delete(key)
-            changed |= self.ledger.forget(key) | {name}
+            self._erase(self._key((name, kind)))
+            changed.add(name)
             self.evicted_records += 1
-        for name in tuple(changed):
+        return changed | self._drop_bare(changed)
+
+    def _drop_bare(self, names: Iterable[BlockName]) -> set[BlockName]:
+        """Delete the rows of these blocks, and then of their ancestors, that serve nothing; return their names."""
+        dropped = set()
+        for name in tuple(names):
             at: BlockName | None = name
             while at is not None and self.ledger.is_bare_leaf(at):
                 block = self.ledger.block(at)
-                self._cache.delete(block_key(at))
-                changed |= self.ledger.forget(block_key(at))
+                self._erase(block_key(at))
+                dropped.add(at)
                 at = block.parent if block else None
-        return changed
+        return dropped
+
+    def _erase(self, key: bytes) -> None:
+        """Delete one row and its file, in a transaction, with the ledger following at once."""
+        self._cache.delete(key)
+        self.ledger.forget(key)
+        self._rows.forget(key)
 
     def _key(self, key: Key) -> bytes:
         """Return the row key that a planner's key stands for; a foreign row's name is its key."""

@@ -78,7 +78,7 @@ def _probe_system(shape: TemplateShape, try_render: TryRender) -> TemplateShape:
 
 
 def _probe_calls(shape: TemplateShape, try_render: TryRender) -> TemplateShape:
-    """Find how calls and results are rendered. A mapping that is joined to text comes out as Python's repr."""
+    """Find how calls and results are rendered; a mapping joined to text comes out as Python's repr."""
 
     def takes(shape: TemplateShape, *calls: ToolCall) -> bool:
         text = try_render(_rows((_USER, Message("assistant", tool_calls=calls)), shape))
@@ -198,7 +198,7 @@ class _CallNumbers:
     """Number the calls of a conversation, and find the call that a result answers.
 
     A client may use one id again in a later turn, so the latest call of that id is meant. A result without a
-    known id answers the oldest open call.
+    known id answers the oldest open call; one without any call gets number 0.
     """
 
     def __init__(self, shape: TemplateShape) -> None:
@@ -207,21 +207,23 @@ class _CallNumbers:
         self._open: list[tuple[str | None, str, str]] = []
 
     def called(self, call: ToolCall) -> str:
-        number = {
-            "none": "",
-            "short": f"call{self._num_calls + 1:05d}",
-            "indexed": f"functions.{call.name}:{self._num_calls}",
-        }[self._ids]
         self._num_calls += 1
+        number = self._number(call.name, self._num_calls)
         self._open.append((call.id, number, call.name))
         return number
 
     def answered(self, message: Message) -> tuple[str, str]:
         if not self._open:
-            return "", ""
+            return self._number(message.name or "unknown", 0), ""
         same = [i for i, (id_, _, _) in enumerate(self._open) if id_ and id_ == message.tool_call_id]
         _, number, name = self._open.pop(same[-1] if same else 0)
         return number, name
+
+    def _number(self, name: str, number: int) -> str:
+        if self._ids == "none":
+            return ""
+        # the trained form counts from 0
+        return f"call{number:05d}" if self._ids == "short" else f"functions.{name}:{max(number - 1, 0)}"
 
 
 def _ids(source: str) -> Literal["none", "short", "indexed"]:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from omlx.models.answer import AnswerParsers
 from omlx.text.delta import AnswerDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from omlx.text.tokenizer import FolderTokenizer
@@ -26,6 +25,7 @@ class Model:
         self.parsers = AnswerParsers(folder)
 
     def ids(self, text: str) -> list[int]:
+        """Return the ids of a text."""
         return self.tokenizer.encode(text).tokens.tolist()
 
     def pieces(self, *texts: str) -> list[int]:
@@ -33,12 +33,15 @@ class Model:
         return [token for text in texts for token in self.ids(text)]
 
     def answer(self, ids: list[int], *, prompt: str = "", stop=(), tools=TOOLS, plain=False) -> "Answer":
+        """Return what a parser makes of the ids, one at a time."""
         parser = self.parsers.new(as_tokens(self.ids(prompt)), stop, tools, plain=plain)
         deltas = [delta for token in ids for delta in parser.feed(token)]
         return Answer(deltas + parser.finish(), stopped=parser.stopped)
 
 
 class Answer:
+    """Deltas of an answer, joined."""
+
     def __init__(self, deltas: list[AnswerDelta], *, stopped: bool = False) -> None:
         self.deltas = deltas
         self.stopped = stopped
@@ -48,11 +51,13 @@ class Answer:
 
     @property
     def whole(self) -> tuple:
+        """Return all that a client sees but ids."""
         return self.text, self.reasoning, self.calls, self.stopped
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Model:
+    """Return a model with reasoning and tool markers."""
     return Model(tmp_path_factory.mktemp("answer"))
 
 
@@ -93,7 +98,7 @@ STOPS = [("beta gamma",), ("a be",), ("alpha",), ("delta", "beta"), ("👩‍�
 @given(data=st.data())
 @settings(max_examples=15, deadline=None)
 def test_stop_at_every_split(model, stop, data) -> None:
-    """A stop string is found however its characters are cut; the text ends just before it, nothing follows."""
+    """A stop string is found however its characters are cut; the text ends just before it."""
     text = "x alpha beta gamma delta 👩‍👩‍👧 ok\n\nmore"
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=8)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
@@ -144,11 +149,12 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize(("written", "text", "reasoning", "num_calls"), ANSWERS)
+@pytest.mark.parametrize("case", ANSWERS, ids=range(len(ANSWERS)))
 @given(data=st.data())
 @settings(max_examples=15, deadline=None)
-def test_blocks_at_every_split(model, written, text, reasoning, num_calls, data) -> None:
+def test_blocks_at_every_split(model, case, data) -> None:
     """Text, reasoning and calls are the same for every cut of the answer, and none carries markers."""
+    written, text, reasoning, num_calls = case
     cuts = sorted(data.draw(st.sets(st.integers(0, len(written)), max_size=10)))
     pieces = [written[a:b] for a, b in zip([0, *cuts], [*cuts, len(written)], strict=True)]
     answer = model.answer(model.pieces(*pieces))

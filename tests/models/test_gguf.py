@@ -1,9 +1,10 @@
 import json
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
+import mlx.core as mx
 import numpy as np
-import omlx.models  # noqa: F401  loads the BLAS before MLX
 import pytest
 from gguf import GGMLQuantizationType, dequantize, quantize
 from mlx_lm import load
@@ -19,8 +20,6 @@ from tests.models.tiny_gguf import (
 )
 from transformers import AutoTokenizer
 
-import mlx.core as mx
-
 TEXTS = [
     "The quick brown fox, 12345 times!",
     "naïve café — 日本語 🎉🇩🇪 \u200d",
@@ -33,17 +32,20 @@ ARCHITECTURES = pytest.mark.parametrize("architecture", ["llama", "gemma3"])
 
 
 def weights_of(folder: Path) -> dict[str, np.ndarray]:
+    """The tensors in a converted folder, by name."""
     return {name: np.array(array) for name, array in mx.load(str(folder / "model.safetensors")).items()}
 
 
 @pytest.fixture
 def llama(tmp_path: Path) -> Path:
+    """A tiny llama model, converted."""
     write_gguf(tmp_path / "tiny.gguf", "llama")
     return convert(tmp_path / "tiny.gguf", tmp_path / "llama")
 
 
 @pytest.fixture
 def gemma(tmp_path: Path) -> Path:
+    """A tiny Gemma 3 model, converted."""
     write_gguf(tmp_path / "tiny.gguf", "gemma3")
     return convert(tmp_path / "tiny.gguf", tmp_path / "gemma")
 
@@ -95,7 +97,7 @@ def test_large_tensors_are_written_in_order(tmp_path: Path, monkeypatch: pytest.
 
 @ARCHITECTURES
 def test_mlx_lm_loads_the_folder(tmp_path: Path, architecture: str) -> None:
-    """mlx-lm loads the folder strictly and computes finite float32 logits, for every token of the vocabulary."""
+    """mlx-lm loads the folder strictly and computes finite float32 logits for the whole vocabulary."""
     write_gguf(tmp_path / "tiny.gguf", architecture)
     model, tokenizer = load(str(convert(tmp_path / "tiny.gguf", tmp_path / "out")))
     logits = model(mx.array([tokenizer.encode("the quick fox")]))
@@ -134,7 +136,7 @@ def test_byte_level_ids_are_the_originals(llama: Path) -> None:
 
 
 def test_sentencepiece_merges_follow_from_the_vocabulary(gemma: Path) -> None:
-    """A SentencePiece tokenizer merges the piece with the lowest id first, whole user-defined pieces before."""
+    """A SentencePiece tokenizer takes user-defined pieces whole, then merges the lowest id first."""
     tokenizer = AutoTokenizer.from_pretrained(gemma)
     pieces = {piece: i for i, (piece, _) in enumerate(sentencepiece_vocabulary())}
     for text in ["the other thing", "they thought", "return width"]:
@@ -149,11 +151,7 @@ def merge_by_id(text: str, pieces: dict[str, int]) -> list[int]:
     """SentencePiece's algorithm, written plainly: join the best pair of neighbours until none is a piece."""
     parts = list(text.replace(" ", "▁"))
     while True:
-        joined = [
-            (pieces[a + b], i)
-            for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False))
-            if a + b in pieces
-        ]
+        joined = [(pieces[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in pieces]
         if not joined:
             return [pieces[part] for part in parts]
         _, i = min(joined)
@@ -172,7 +170,7 @@ def test_sentencepiece_falls_back_to_bytes(gemma: Path) -> None:
 
 @pytest.mark.parametrize(("model", "first"), [("llama", []), ("gemma", [2])])
 def test_text_survives(request: pytest.FixtureRequest, model: str, first: list[int]) -> None:
-    """Text comes back from its ids unchanged; the start token stands before it only where the file says so."""
+    """Text comes back from its ids unchanged; a start token stands before it where the file says so."""
     tokenizer = AutoTokenizer.from_pretrained(request.getfixturevalue(model))
     assert tokenizer.is_fast
     for text in TEXTS:

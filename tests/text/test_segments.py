@@ -1,0 +1,207 @@
+"""Segments: every token in one, boundaries where messages end, whatever the template."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from omlx.text.chat import ChatPrompt, Message, TextPrompt, ToolCall
+from omlx.text.segment import Segment
+from omlx.text.segments import find_segments
+from omlx.text.tokenizer import FolderTokenizer
+from tests.tiny import TEMPLATES, make_tokenizer
+
+TOOLS = tuple(
+    {"type": "function", "function": {"name": name, "description": "does", "parameters": {"type": "object"}}}
+    for name in ("read", "write")
+)
+CALLS = (ToolCall("read", {"path": "a"}, id="1"), ToolCall("write", {"path": "b"}, id="2"))
+TALK = (
+    Message("system", " You are é.\n"),
+    Message("user", "hi"),
+    Message("assistant", tool_calls=CALLS),
+    Message("tool", "one\n", tool_call_id="1"),
+    Message("tool", "two", tool_call_id="2"),
+    Message("assistant", "so", reasoning="hm", tool_calls=CALLS[:1]),
+    Message("tool", "three", tool_call_id="1"),
+    Message("assistant", "done"),
+    Message("system", "note"),
+    Message("user", "again"),
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory) -> dict[str, FolderTokenizer]:
+    """Return a tokenizer with each template."""
+    folder = tmp_path_factory.mktemp("segments")
+    return {name: FolderTokenizer(make_tokenizer(folder / name, text)) for name, text in TEMPLATES.items()}
+
+
+def _find(tokenizer, prompt, text=None) -> list[tuple[Segment, str]]:
+    """Return each segment with its text; check that they cover every token."""
+    text = tokenizer.render(prompt) if text is None else text
+    encoding = tokenizer.encode(text)
+    segments = find_segments(tokenizer, prompt, text, encoding)
+    edges = [0, *(segment.end for segment in segments)]
+    assert edges[:-1] == [segment.start for segment in segments]
+    assert len(encoding.tokens) == edges[-1]
+    assert all(segment.start < segment.end for segment in segments)
+    return [(s, tokenizer.decode(encoding.tokens[s.start : s.end])) for s in segments]
+
+
+def _parts(tokenizer, prompt) -> list[tuple[str, str]]:
+    return [(segment.role, text) for segment, text in _find(tokenizer, prompt)]
+
+
+def test_chatml(tokenizers) -> None:
+    """Tools, system, each message and the generation prompt of ChatML are told apart to the letter."""
+    parts = _parts(tokenizers["chatml"], ChatPrompt(TALK, tools=TOOLS))
+    call = '\n<tool_call>\n{"name": "%s", "arguments": {"path": "%s"}}\n</tool_call>'
+    assert ("system", "<|im_start|>system\n You are é.\n") == parts[0]
+    assert "tools" == parts[1][0]
+    assert parts[1][1].endswith("</tool_call>.<|im_end|>\n")
+    assert [
+        ("user", "<|im_start|>user\nhi<|im_end|>\n"),
+        ("assistant", f"<|im_start|>assistant{call % ('read', 'a')}{call % ('write', 'b')}<|im_end|>\n"),
+        ("tool", "<|im_start|>user\n<tool_response>\none\n\n</tool_response>"),
+        ("tool", "\n<tool_response>\ntwo\n</tool_response><|im_end|>\n"),
+        ("assistant", f"<|im_start|>assistant\nso{call % ('read', 'a')}<|im_end|>\n"),
+        ("tool", "<|im_start|>user\n<tool_response>\nthree\n</tool_response><|im_end|>\n"),
+        ("assistant", "<|im_start|>assistant\ndone<|im_end|>\n"),
+        ("system", "<|im_start|>system\nnote<|im_end|>\n"),
+        ("user", "<|im_start|>user\nagain<|im_end|>\n"),
+        ("generation", "<|im_start|>assistant\n"),
+    ] == parts[2:]
+
+
+def test_llama(tokenizers) -> None:
+    """Tools before the system text, trimmed contents and one call a message are told apart."""
+    talk = (*TALK[:3], *TALK[3:5])
+    parts = _parts(tokenizers["llama3"], ChatPrompt(talk, tools=TOOLS))
+    assert ["tools", "system", "user", "assistant", "tool", "tool", "generation"] == [
+        role for role, _ in parts
+    ]
+    assert "You are é.<|eot|>" == parts[1][1]
+    assert "<|head|>user<|/head|>\n\nhi<|eot|>" == parts[2][1]
+    assert "<|head|>ipython<|/head|>\n\none\n<|eot|>" == parts[4][1]
+
+
+def test_gemma(tokenizers) -> None:
+    """A system text merged into the first user turn is a segment of its own."""
+    assert [
+        ("system", "<bos><start_of_turn>user\nhead"),
+        ("user", "\n\nhi<end_of_turn>\n"),
+        ("generation", "<start_of_turn>model\n"),
+    ] == _parts(tokenizers["gemma"], ChatPrompt((Message("system", "head"), Message("user", "hi"))))
+
+
+def test_empty_think_block_is_in_the_generation_prompt(tokenizers) -> None:
+    """What a template adds at the end only is in the generation prompt, so a boundary stands before it."""
+    prompt = ChatPrompt(TALK[:2], template_options={"enable_thinking": False})
+    parts = _parts(tokenizers["qwen3"], prompt)
+    assert ("generation", "<|im_start|>assistant\n<think>\n\n</think>\n\n") == parts[-1]
+
+
+def test_dropped_reasoning(tokenizers) -> None:
+    """Reasoning inside a content, dropped by the template, costs no boundary."""
+    talk = (
+        Message("user", "hi"),
+        Message("assistant", "<think>\nhm\n</think>\n\nyes"),
+        Message("user", "so"),
+    )
+    parts = _parts(tokenizers["qwen3"], ChatPrompt(talk))
+    assert ["user", "assistant", "user", "generation"] == [role for role, _ in parts]
+    assert "<|im_start|>assistant\nyes<|im_end|>\n" == parts[1][1]
+
+
+def test_system_of_the_template(tokenizers) -> None:
+    """A system text that the template adds by itself is a segment, shared by all conversations."""
+    (first, text), *_ = _find(tokenizers["smol"], ChatPrompt(TALK[1:2]))
+    assert ("system", "<|im_start|>system\nYou are a helper<|im_end|>\n") == (first.role, text)
+
+
+def test_labels(tokenizers) -> None:
+    """Labels name a message by its index in the conversation."""
+    labels = [segment.label for segment, _ in _find(tokenizers["chatml"], ChatPrompt(TALK[:3]))]
+    assert ["system", "message 1 (user)", "message 2 (assistant)", "generation prompt"] == labels
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("count", range(2, len(TALK) + 1))
+def test_longer_talk_keeps_boundaries(tokenizers, name, count) -> None:
+    """A conversation that continues has every boundary of the shorter one, up to its last message."""
+    tokenizer = tokenizers[name]
+    talk = tuple(msgspec.structs.replace(message, reasoning=None) for message in TALK)
+    short = _find(tokenizer, ChatPrompt(talk[:count], tools=TOOLS))
+    long = _find(tokenizer, ChatPrompt(talk, tools=TOOLS))
+    closed = [segment for segment, _ in short if segment.role != "generation"][:-1]
+    assert [(s.role, s.start, s.end) for s in closed] == [(s.role, s.start, s.end) for s, _ in long][
+        : len(closed)
+    ]
+
+
+ROLES = st.sampled_from(["system", "user", "assistant", "tool"])
+TEXTS = st.text(alphabet="aé漢 \n<>|", max_size=6) | st.sampled_from(
+    [
+        "",
+        "  ",
+        "</think>x",
+        "<think>a</think>b",
+        "<|im_end|>\n",
+        "<tool_response>x</tool_response>",
+        "zqprobe000001E",
+    ]
+)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@given(talk=st.lists(st.builds(Message, ROLES, TEXTS), max_size=6), tools=st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_any_conversation_is_covered(tokenizers, name, talk, tools) -> None:
+    """Every token of any conversation is in exactly one segment, in every template."""
+    prompt = ChatPrompt((Message("user", "q"), *talk), tools=TOOLS if tools else ())
+    assert _find(tokenizers[name], prompt)
+
+
+def test_template_that_reads_contents(tmp_path) -> None:
+    """A template whose output hangs on a content's ends gives whole prompt and generation prompt."""
+    template = (
+        "{% for m in messages %}{{ '[' + m.role + (' short' if m.content|length < 9 else '') + ']' + m.content }}"
+        "{% endfor %}{% if add_generation_prompt %}[answer]{% endif %}"
+    )
+    tokenizer = FolderTokenizer(make_tokenizer(tmp_path, template))
+    parts = _parts(tokenizer, ChatPrompt((Message("user", "hi"),)))
+    assert [("prompt", "[user short]hi"), ("generation", "[answer]")] == parts
+
+
+def test_boundary_inside_a_token(tmp_path) -> None:
+    """A boundary that falls inside a token moves to the token's start."""
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer = FolderTokenizer(make_tokenizer(tmp_path, template))
+    assert 2 == len(tokenizer.encode("x the").tokens)
+    parts = _parts(tokenizer, ChatPrompt((Message("user", "x t"), Message("user", "he"))))
+    assert [("user", "x"), ("user", " the")] == parts
+
+
+def test_text_prompt_is_one_segment(tokenizers) -> None:
+    """A prompt that is no chat is one segment."""
+    assert [("prompt", "hello")] == [
+        (s.role, t) for s, t in _find(tokenizers["smol"], TextPrompt("hello"), "hello")
+    ]
+
+
+def test_cost_is_one_long_render(tokenizers) -> None:
+    """The conversation itself is rendered once more, however many messages it has."""
+
+    class Counting:
+        def __init__(self, inner) -> None:
+            self.inner = inner
+            self.long = 0
+
+        def render(self, prompt, *, add_generation_prompt=True) -> str:
+            self.long += len(prompt.messages) > 3
+            return self.inner.render(prompt, add_generation_prompt=add_generation_prompt)
+
+    counting, prompt = Counting(tokenizers["chatml"]), ChatPrompt(TALK * 5, tools=TOOLS)
+    text = tokenizers["chatml"].render(prompt)
+    assert len(find_segments(counting, prompt, text, tokenizers["chatml"].encode(text))) > 40
+    assert 1 == counting.long
