@@ -6,7 +6,7 @@ The templates are minimal re-creations: what matters is where text is wrapped, m
 import json
 from pathlib import Path
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 SPECIALS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 MARKERS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
@@ -222,5 +222,23 @@ def make_tokenizer(
     }
     if template is not None:
         config["chat_template"] = template
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def make_sentencepiece(folder: Path) -> Path:
+    """Write a tokenizer with SentencePiece's structure (`▁` for a space, bytes as fallback) into `folder`."""
+    pieces = ["<unk>", "▁", "▁the", "▁th", "▁t", "t", "h", "e", "x"]
+    pieces += [f"<0x{number:02X}>" for number in range(256)]
+    merges = [("▁", "t"), ("▁t", "h"), ("▁th", "e")]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "chat_template": SMOL}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return folder

@@ -32,8 +32,7 @@ _STRING = re.compile(
 def key_lines(text: str) -> dict[KeyPath, int]:
     """Return the line (1-based) of each table header, key and array element of a valid TOML text.
 
-    A table that is named more than once (`[a.b]`, then `[a]`) has the line of its own header, else of its first
-    use.
+    A table named more than once (`[a.b]`, then `[a]`) has the line of its own header, else of its first use.
     """
     return _Scanner(text).scan()
 

@@ -59,9 +59,10 @@ def decode_settings(document: Document) -> tuple[Settings | None, list[Problem]]
             problems += found
     models, found = _decode_models(document)
     problems += found
-    problems += _name_clashes(document, models)
     problems += _missing_folders(document, models)
-    problems += _unknown_default(document, tables.get("defaults"), models)
+    if isinstance(document.data.get("models", {}), dict):
+        problems += _name_clashes(document, models)
+        problems += _unknown_default(document, tables.get("defaults"), models)
     return (None, problems) if problems else (Settings(**tables, models=models), [])
 
 

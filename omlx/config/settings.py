@@ -65,8 +65,8 @@ class ModelSettings(Table, frozen=True):
     """`[models.NAME]`: the weights, the pipeline and the tuning of one model.
 
     `path` is a folder or a hub name. `stages` tunes single stages of the pipeline:
-    `stages.prefill.chunk_tokens`. `max_tokens` bounds an answer when the request does not; left out, the window
-    does. `window_tokens` lowers the model's own window.
+    `stages.prefill.chunk_tokens`. `max_tokens` bounds an answer when the request does not; left out, the
+    window does. `window_tokens` lowers the model's own window.
     """
 
     path: str

@@ -8,70 +8,76 @@ from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
-import numpy.typing as npt
 
 from omlx.errors import CacheError
-from omlx.kv.family import Span, read
+from omlx.kv.families import member, read
+from omlx.kv.family import Held
+from omlx.kv.layout import array_name
+from omlx.kv.transfer import to_device, to_record
 from omlx.prefix.layout import LayerGroup, Layout
 from omlx.store.record import Record
 from omlx.types import RecordKind
 
+__all__ = ["capture", "to_device", "to_record"]
+
 
 def capture(
-    caches: Sequence[Any], layout: Layout, ranges: Sequence[tuple[int, int]]
+    caches: Sequence[Any], layout: Layout, ranges: Sequence[tuple[int, int]], position: int | None = None
 ) -> list[dict[RecordKind, Record]]:
     """Return one mapping of records per token range `[start, end)`, evaluated, in host and device form.
 
-    Raises CacheError when a sliding layer has already dropped a token of a range.
+    `position` is how many tokens the sequence has run, by default the end of the last range. Only a range that ends
+    there has a `state` record. Raises CacheError when a layer has already dropped a token of a range.
     """
+    if position is None:
+        position = ranges[-1][1] if ranges else 0
     captured: list[dict[RecordKind, dict[str, mx.array]]] = [{} for _ in ranges]
     for group in layout.groups:
-        spans = [read(caches[path[0]]) for path in group.layers]
-        for arrays, (start, end) in zip(captured, ranges, strict=True):
-            arrays.setdefault(group.kind, {}).update(_stacked(group, spans, start, end))
+        layers = [read(member(caches, path)) for path in group.layers]
+        for by_kind, (start, end) in zip(captured, ranges, strict=True):
+            if group.kind != "state":
+                by_kind.setdefault(group.kind, {}).update(_tokens(group, layers, start, end))
+            elif end == position:
+                by_kind.setdefault(group.kind, {}).update(_state(group, layers))
+    if any(group.kind == "state" for group in layout.groups):
+        _drop_partial_states(layout, captured)
     mx.eval(captured)
     return [{kind: to_record(kind, arrays) for kind, arrays in by_kind.items()} for by_kind in captured]
 
 
-def _stacked(group: LayerGroup, spans: list[Span], start: int, end: int) -> dict[str, mx.array]:
+def _tokens(group: LayerGroup, layers: Sequence[Held], start: int, end: int) -> dict[str, mx.array]:
     """Return a group's arrays for tokens `[start, end)`: each `(layers, heads, end - start, dim)`."""
-    if any(start < span.first or end > span.end for span in spans):
-        raise CacheError(f"tokens [{start}, {end}) are no longer in a layer that holds from {spans[0].first} on")
     stacked = {}
-    for spec, name in zip(group.tensors, spans[0].arrays, strict=True):
-        parts = [span.arrays[name][0, :, start - span.first : end - span.first] for span in spans]
-        if len(parts) == 1:  # stacking one array would share its buffer; joining it to nothing copies
-            stacked[spec.name] = mx.concatenate([parts[0], parts[0][:, :0]], axis=1)[None]
-        else:
-            stacked[spec.name] = mx.stack(parts)
+    for spec in group.tensors:
+        parts = []
+        for held in layers:
+            first = held.first() if held.arrays else end
+            if start < first or end > (held.end or 0):
+                raise CacheError(f"tokens [{start}, {end}) are not in a layer that holds [{first}, {held.end})")
+            parts.append(held.arrays[array_name(spec)][:, :, start - first : end - first])
+        stacked[spec.name] = _stacked(parts)
     return stacked
 
 
-def to_record(kind: RecordKind, arrays: dict[str, mx.array]) -> Record:
-    """Return a record of evaluated arrays; its host form shares their memory."""
-    return Record(kind, {name: host_view(array) for name, array in arrays.items()}, arrays)
+def _state(group: LayerGroup, layers: Sequence[Held]) -> dict[str, mx.array]:
+    """Return a group's arrays: each `(layers, ...)`. One that has not its full size yet is left out."""
+    stacked = {}
+    for spec in group.tensors:
+        parts = [held.arrays[array_name(spec)] for held in layers if array_name(spec) in held.arrays]
+        if parts and (len(parts), *parts[0].shape[1:]) == spec.shape:
+            stacked[spec.name] = _stacked(parts)
+    return stacked
 
 
-def host_view(array: mx.array) -> npt.NDArray[Any]:
-    """Return an evaluated array's memory as NumPy, without a copy; bfloat16 as uint16."""
-    if array.dtype == mx.bfloat16:
-        array = array.view(mx.uint16)
-        mx.eval(array)
-    return np.asarray(memoryview(array))  # type: ignore[arg-type]  # mlx arrays offer the buffer protocol
+def _stacked(parts: Sequence[mx.array]) -> mx.array:
+    """Return `(1, ...)` arrays as one copy `(len(parts), ...)`."""
+    # joining one array to nothing copies it; stacking it may share its buffer
+    return mx.concatenate([*parts, parts[0][:0]] if len(parts) == 1 else list(parts), axis=0)
 
 
-def to_device(record: Record) -> dict[str, mx.array]:
-    """Return a record's device arrays, making them from its host form on first use. Device thread only."""
-    if record.arrays is None:
-        assert record.buffers is not None  # a record holds one form at least
-        arrays = {name: _device_array(buffer) for name, buffer in record.buffers.items()}
-        mx.eval(arrays)
-        record.arrays = arrays
-        record.buffers = {name: host_view(array) for name, array in arrays.items()}
-    return dict(record.arrays)
-
-
-def _device_array(buffer: npt.NDArray[Any]) -> mx.array:
-    array = mx.array(buffer)
-    return array.view(mx.bfloat16) if array.dtype == mx.uint16 else array
+def _drop_partial_states(layout: Layout, captured: Sequence[dict[RecordKind, dict[str, mx.array]]]) -> None:
+    """Remove `state` arrays where some are missing: a missing record shortens a match, a partial one breaks it."""
+    names = {spec.name for spec in layout.tensors("state")}
+    for by_kind in captured:
+        if by_kind.get("state", {}).keys() != names:
+            by_kind.pop("state", None)

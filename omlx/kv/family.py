@@ -1,6 +1,9 @@
 """What is asked of each family of mlx-lm caches, dispatched on the class of a layer's cache.
 
-A class that no file of this room registers is unsupported: its model runs uncached.
+    traits  what record the layer needs         read  what it holds now         fill  make a fresh one hold that
+
+A class is met when a file of this room registers exactly that class; a subclass may mean something else. A model
+with any other class runs uncached.
 """
 
 from collections.abc import Mapping
@@ -12,42 +15,68 @@ import mlx.core as mx
 
 from omlx.types import RecordKind
 
+_BATCH = "it holds the rows of a batch; take one sequence out of it first (`extract`)"
+
+#: Classes of mlx-lm that are not met, by full name, and why. Completeness is tested against mlx-lm itself.
+UNSUPPORTED: dict[str, str] = {
+    "mlx_lm.models.cache.BatchKVCache": _BATCH,
+    "mlx_lm.models.cache.BatchRotatingKVCache": _BATCH,
+    # Why not a `state` record: compressed groups grow with the sequence, so every snapshot would hold all of it.
+    # Why not `kv`: rows stand for groups of 4 or 128 tokens, those of an open group are unfinished sums.
+    "mlx_lm.models.deepseek_v41.LayerCache": "it merges groups of tokens into one row and cannot be cut at a token",
+}
+
 
 class UnsupportedCacheError(Exception):
-    """A cache class that no family meets. The message names the class."""
+    """A cache class that no family meets. The message names the class, and the reason where one is known."""
+
+    def __init__(self, kind: type) -> None:
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        super().__init__(f"{name} ({UNSUPPORTED[name]})" if name in UNSUPPORTED else name)
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The kind of record a layer needs, and how far it looks back if it slides."""
+    """The kind of record a layer needs; for one that drops tokens, which it keeps.
+
+    `window`: the last tokens it holds at least, None when it holds all. `keep`: the first tokens it holds besides.
+    """
 
     kind: RecordKind
     window: int | None = None
+    keep: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """A layer's arrays for tokens `[first, end)`, in order, the token axis third: `(1, heads, end - first, dim)`."""
+class Held:
+    """What a layer's cache holds.
 
-    first: int
-    end: int
+    Arrays of tokens are `(1, heads, tokens, dim)`: the last `tokens` tokens before `end`, in order. Arrays of a
+    state are `(1, ...)`, and `end` is None: a state does not know its position. No arrays: nothing was written yet.
+    """
+
     arrays: Mapping[str, mx.array]
+    end: int | None = None
+
+    def first(self) -> int:
+        """Return the position of the first token that is held."""
+        assert self.end is not None  # asked of arrays of tokens only
+        return self.end - next(iter(self.arrays.values())).shape[2]
 
 
 @singledispatch
 def traits(cache: Any) -> Traits:
     """Return what a layer's cache is. Raises UnsupportedCacheError."""
-    raise UnsupportedCacheError(f"{type(cache).__module__}.{type(cache).__qualname__}")
+    raise UnsupportedCacheError(type(cache))
 
 
 @singledispatch
-def read(cache: Any) -> Span:
-    """Return what a layer's cache holds, in the order of tokens. Lazy; changes nothing."""
-    raise UnsupportedCacheError(type(cache).__qualname__)
+def read(cache: Any) -> Held:
+    """Return what a layer's cache holds. Lazy; changes nothing."""
+    raise UnsupportedCacheError(type(cache))
 
 
 @singledispatch
-def fill(cache: Any, span: Span) -> None:
-    """Make a fresh cache hold a span, as if it had computed tokens `[0, span.end)`. Takes over the arrays."""
-    raise UnsupportedCacheError(type(cache).__qualname__)
-
+def fill(cache: Any, arrays: Mapping[str, mx.array], end: int) -> None:  # noqa: ARG001 - the signature of all families
+    """Make a fresh cache hold arrays, as if it had computed tokens `[0, end)`. Takes over the arrays."""
+    raise UnsupportedCacheError(type(cache))

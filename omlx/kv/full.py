@@ -1,34 +1,48 @@
-"""Full attention: KVCache keeps the keys and values of every token.
+"""Full attention: KVCache and ConcatenateKVCache keep the keys and values of every token.
 
     keys: (1, kv_heads, capacity, head_dim), of which the first `offset` tokens are valid
+
+Latent attention and indexers keep other things under the same names; an array may even have no bytes (dim 0).
 """
 
+from collections.abc import Mapping
+
 import mlx.core as mx
-from mlx_lm.models.cache import KVCache
+from mlx_lm.models.cache import ConcatenateKVCache, KVCache
 
-from omlx.kv.family import Span, Traits, fill, read, traits
+from omlx.kv.family import Held, Traits, fill, read, traits
 
 
-@traits.register
-def _(cache: KVCache) -> Traits:  # noqa: ARG001 - dispatch only
+@traits.register(KVCache)
+@traits.register(ConcatenateKVCache)
+def _(cache: KVCache | ConcatenateKVCache) -> Traits:  # noqa: ARG001 - dispatch only
     return Traits("kv")
 
 
-@read.register
-def _(cache: KVCache) -> Span:
+@read.register(KVCache)
+@read.register(ConcatenateKVCache)
+def _(cache: KVCache | ConcatenateKVCache) -> Held:
+    if cache.keys is None:
+        return Held({}, 0)
     keys, values = cache.keys_and_values()
-    return Span(0, cache.offset, {"keys": keys, "values": values})
+    return Held({"keys": keys, "values": values}, cache.offset)
 
 
 @fill.register
-def _(cache: KVCache, span: Span) -> None:
-    cache.keys = with_slack(span.arrays["keys"], cache.step)
-    cache.values = with_slack(span.arrays["values"], cache.step)
-    cache.offset = span.end
+def _(cache: KVCache, arrays: Mapping[str, mx.array], end: int) -> None:
+    cache.keys = with_slack(arrays["keys"], cache.step)
+    cache.values = with_slack(arrays["values"], cache.step)
+    cache.offset = end
+
+
+@fill.register
+def _(cache: ConcatenateKVCache, arrays: Mapping[str, mx.array], end: int) -> None:
+    cache.keys, cache.values = arrays["keys"], arrays["values"]
+    cache.offset = end
 
 
 def with_slack(array: mx.array, step: int) -> mx.array:
-    """Return the array in a buffer of its own with room for more tokens.
+    """Return `(1, heads, tokens, dim)` in a buffer of its own with room for 1 to `step` more tokens.
 
     Without the room the cache's first update would copy it all again.
     """

@@ -1,12 +1,12 @@
-"""Derive a model's Layout from its caches, by running two tokens through it once."""
+"""Derive a model's Layout from its caches, by running a few tokens through it once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
 
-from omlx.kv import full, sliding  # noqa: F401 - registers the families
-from omlx.kv.family import Traits, read, traits
+from omlx.kv.families import Path, read, traits, walk
+from omlx.kv.family import Traits
 from omlx.prefix.layout import LayerGroup, Layout, TensorSpec
 
 #: Stored NumPy form of each MLX dtype. NumPy has no bfloat16: its bits travel as uint16.
@@ -16,32 +16,47 @@ STORED_DTYPES = {
     mx.bfloat16: "uint16",
     mx.uint32: "uint32",
     mx.uint8: "uint8",
+    mx.int32: "int32",
+    mx.int64: "int64",
 }
-_PROBE_TOKENS = 2
+#: Enough for a state of the last few tokens (an n-gram's context is 3) to have its full size.
+_PROBE_TOKENS = 8
+
+#: Name, shape without the batch axis, stored dtype.
+Shape = tuple[str, tuple[int, ...], str]
 
 
 def probe_layout(model: Any, caches: Sequence[Any]) -> Layout:
-    """Return the layout of fresh `caches`, which this fills with two tokens: throw them away.
+    """Return the layout of fresh `caches`, which this fills with a few tokens: throw them away.
 
-    Raises UnsupportedCacheError when a layer's cache class is not met by this room.
+    A cache that the model does not use has no part in it. Raises UnsupportedCacheError when a layer's cache class is
+    not met by this room.
     """
-    kinds = [traits(cache) for cache in caches]
+    found = [(path, cache, traits(cache)) for path, cache in walk(caches)]
     mx.eval(model(mx.zeros((1, _PROBE_TOKENS), mx.int32), cache=caches))
-    groups: dict[tuple[Any, ...], list[int]] = {}
-    for layer, (cache, kind) in enumerate(zip(caches, kinds, strict=True)):
-        groups.setdefault((kind, _shapes(cache)), []).append(layer)
-    return Layout(tuple(_group(i, key[0], key[1], layers) for i, (key, layers) in enumerate(groups.items())))
+    groups: dict[tuple[Traits, tuple[Shape, ...]], list[Path]] = {}
+    for path, cache, kind in found:
+        shapes = shapes_of(read(cache).arrays)
+        if shapes:
+            groups.setdefault((kind, shapes), []).append(path)
+    return Layout(tuple(_group(i, *key, paths) for i, (key, paths) in enumerate(groups.items())))
 
 
-def _shapes(cache: Any) -> tuple[tuple[str, tuple[int, ...], str], ...]:
-    """Return name, shape without the batch axis, and stored dtype of each array of a layer."""
+def shapes_of(arrays: Mapping[str, mx.array]) -> tuple[Shape, ...]:
+    """Return what layers that are stacked together have in common."""
     return tuple(
-        (name, tuple(array.shape[1:]), STORED_DTYPES[array.dtype]) for name, array in read(cache).arrays.items()
+        (name, tuple(array.shape[1:]), STORED_DTYPES[array.dtype]) for name, array in arrays.items()
     )
 
 
-def _group(index: int, kind: Traits, shapes: Any, layers: list[int]) -> LayerGroup:
-    tensors = tuple(
-        TensorSpec(f"{index}.{name}", (len(layers), heads, -1, dim), dtype) for name, (heads, _, dim), dtype in shapes
-    )
-    return LayerGroup(kind.kind, tuple((layer,) for layer in layers), tensors, kind.window)
+def array_name(spec: TensorSpec) -> str:
+    """Return the family's own name of an array; the layout's name has the group's number before it."""
+    return spec.name.partition(".")[2]
+
+
+def _group(index: int, kind: Traits, shapes: tuple[Shape, ...], paths: list[Path]) -> LayerGroup:
+    tensors = []
+    for name, shape, dtype in shapes:
+        extents = shape if kind.kind == "state" else (shape[0], -1, *shape[2:])
+        tensors.append(TensorSpec(f"{index}.{name}", (len(paths), *extents), dtype))
+    return LayerGroup(kind.kind, tuple(paths), tuple(tensors), kind.window, kind.keep)

@@ -1,41 +1,71 @@
 """Fill fresh caches from records: tokens `[0, resume)`, as if they had been computed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
 
-from omlx.kv.capture import to_device
-from omlx.kv.family import Span, fill
+from omlx.errors import CacheError
+from omlx.kv.families import fill, member
+from omlx.kv.layout import array_name
+from omlx.kv.transfer import to_device
 from omlx.pipeline.work import Piece
 from omlx.prefix.layout import LayerGroup, Layout
+from omlx.types import RecordKind
 
 
 def restore(caches: Sequence[Any], layout: Layout, pieces: Sequence[Piece], resume: int) -> None:
-    """Fill `caches` from the pieces, which cover at least `[0, resume)` in order. Evaluated on return.
+    """Fill `caches` from the pieces' records. Evaluated on return.
 
-    A sliding group reads only the last `window` tokens before `resume`.
+    Of each kind, the pieces that hold it follow one another and the last ends at `resume`. Only the tokens that a
+    group needs are read. Raises CacheError when a part is missing: nothing has been filled then.
     """
-    for group in layout.groups:
-        first = 0 if group.window is None else max(0, resume - group.window)
-        joined = {
-            spec.name.partition(".")[2]: _joined(group, spec.name, pieces, first, resume) for spec in group.tensors
-        }
+    placed = {kind: list(_placed(pieces, kind, resume)) for kind in layout.kinds()}
+    filled = [(group, _arrays(group, placed[group.kind], resume)) for group in layout.groups]
+    for group, arrays in filled:
         for row, path in enumerate(group.layers):
-            arrays = {name: array[row : row + 1] for name, array in joined.items()}
-            fill(caches[path[0]], Span(first, resume, arrays))
-        mx.eval([caches[path[0]].state for path in group.layers])
+            fill(member(caches, path), {name: array[row : row + 1] for name, array in arrays.items()}, resume)
+        mx.eval([member(caches, path).state for path in group.layers])
 
 
-def _joined(group: LayerGroup, name: str, pieces: Sequence[Piece], first: int, resume: int) -> mx.array:
-    """Return tokens `[first, resume)` of one stacked array: `(layers, heads, resume - first, dim)`."""
+def _placed(
+    pieces: Sequence[Piece], kind: RecordKind, resume: int
+) -> Iterator[tuple[int, Piece, Mapping[str, mx.array]]]:
+    """Yield start, piece and device arrays of the pieces that hold a kind of record."""
+    holding = [piece for piece in pieces if kind in piece.records]
+    start = resume - sum(piece.used for piece in holding)
+    for piece in holding:
+        yield start, piece, to_device(piece.records[kind])
+        start += piece.used
+
+
+def _arrays(
+    group: LayerGroup, placed: Sequence[tuple[int, Piece, Mapping[str, mx.array]]], resume: int
+) -> dict[str, mx.array]:
+    """Return what a group's layers hold at `resume`: each `(layers, heads, tokens, dim)`, or `(layers, ...)`."""
+    if group.kind == "state":
+        if not placed or placed[-1][1].used != placed[-1][1].num_tokens:
+            raise CacheError(f"no state record of position {resume}")
+        return {array_name(spec): placed[-1][2][spec.name] for spec in group.tensors}
+    return {array_name(spec): _joined(group, spec.name, placed, resume) for spec in group.tensors}
+
+
+def _joined(
+    group: LayerGroup, name: str, placed: Sequence[tuple[int, Piece, Mapping[str, mx.array]]], resume: int
+) -> mx.array:
+    """Return the tokens that a group needs of one stacked array."""
     parts = []
-    position = 0
-    for piece in pieces:
-        start, stop = max(first - position, 0), min(piece.used, resume - position)
-        if start < stop:
-            array = to_device(piece.records[group.kind])[name]
-            whole = start == 0 and stop == array.shape[2]
-            parts.append(array if whole else array[:, :, start:stop])
-        position += piece.used
+    for first, last in group.needs(resume):
+        position = first
+        for start, piece, arrays in placed:
+            begin, end = max(first, start), min(last, start + piece.used)
+            if begin < end and begin == position:
+                parts.append(_cut(arrays[name], begin - start, end - start))
+                position = end
+        if position != last:
+            raise CacheError(f"no {group.kind} record holds token {position} of [{first}, {last})")
     return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2)
+
+
+def _cut(array: mx.array, begin: int, end: int) -> mx.array:
+    return array if (begin, end) == (0, array.shape[2]) else array[:, :, begin:end]

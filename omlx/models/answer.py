@@ -18,7 +18,7 @@ Rules:
 import json
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ _TAIL_TOKENS = 16
 
 
 class AnswerParsers:
-    """Make parsers for the answers of one model. Built once; loading the tokenizer takes about a second."""
+    """Make parsers for the answers of one model. Built once: it reads the folder's tokenizer (1-5 s)."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -49,6 +49,19 @@ class AnswerParsers:
                 f"the tokenizer in {folder.name!r} cannot be loaded: {error}",
                 hint="check that tokenizer.json and tokenizer_config.json are complete",
             ) from error
+        token_map = getattr(self._tokenizer.detokenizer, "tokenmap", ())
+        holes = [token for token, text in enumerate(token_map) if text is None]
+        self._silent = frozenset([*self._tokenizer.eos_token_ids, *holes])
+        # a model's vocabulary may be padded beyond the tokenizer's
+        self._num_tokens = len(self._tokenizer)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The transformers tokenizer underneath, for `FolderTokenizer` to share instead of reading its own.
+
+        Sharing is safe: here it only decodes, which changes nothing in a fast tokenizer.
+        """
+        return self._tokenizer._tokenizer  # noqa: SLF001 - the wrapper's own rendering adds options
 
     def new(
         self,
@@ -75,14 +88,13 @@ class AnswerParsers:
             TextStateMachine(edges),
             start,
             _ToolReader(tokenizer, list(tools)) if with_tools else None,
-            frozenset(tokenizer.eos_token_ids),
+            lambda token: token < self._num_tokens and token not in self._silent,
         )
 
     def _start(self, prompt: Tokens) -> str:
         """Return `reasoning` when the prompt ends with an opened block (of the generation prompt)."""
         if not self._tokenizer.has_thinking:
             return "normal"
-        # decoding does not change a fast tokenizer, so it is safe beside other threads
         tail = self._tokenizer.decode(prompt[-_TAIL_TOKENS:].tolist(), skip_special_tokens=False)
         return "reasoning" if tail.rstrip().endswith(self._tokenizer.think_start) else "normal"
 
@@ -96,11 +108,11 @@ class ModelAnswerParser:
         machine: TextStateMachine,
         start: str,
         tools: "_ToolReader | None",
-        eos_token_ids: frozenset[int],
+        speaks: Callable[[int], bool],
     ) -> None:
         self._detokenizer = detokenizer
         self._state = machine.make_state(start)
-        self._eos_token_ids = eos_token_ids
+        self._speaks = speaks
         self._tools = tools
         self._shown = _Trimmer(hold_back=tools is not None)
         self._thought = _Trimmer(hold_back=True, fresh=True)
@@ -115,9 +127,9 @@ class ModelAnswerParser:
     def feed(self, token: int) -> list[AnswerDelta]:
         """Take one token; return what can be shown now. Text that may begin a marker is held back.
 
-        Tokens that end an answer, and tokens after a stop string, are ignored.
+        Tokens that end an answer, tokens without text and tokens after a stop string are ignored.
         """
-        if self.stopped or token in self._eos_token_ids:
+        if self.stopped or not self._speaks(token):
             return []
         self._detokenizer.add_token(token)
         return self._read(self._detokenizer.last_segment)

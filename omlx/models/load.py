@@ -46,6 +46,7 @@ def load(name: str, settings: ModelSettings, folder: Path) -> LoadedModel:
     new_caches: Callable[[], list[Any]] = partial(make_prompt_cache, module)
     layout, reason = _layout(name, module, new_caches())
     text = read_text_config(folder)
+    parsers = AnswerParsers(folder)  # its tokenizer is shared: reading one takes seconds for a large vocabulary
     model = Model(
         name=name,
         fingerprint=identity,
@@ -53,8 +54,8 @@ def load(name: str, settings: ModelSettings, folder: Path) -> LoadedModel:
         uncached_reason=reason,
         window_tokens=_window(settings.window_tokens, text.window_tokens),
         eos_tokens=text.eos_token_ids,
-        tokenizer=FolderTokenizer(folder),
-        new_parser=partial(_new_parser, AnswerParsers(folder)),
+        tokenizer=FolderTokenizer(folder, parsers.tokenizer),
+        new_parser=partial(_new_parser, parsers),
         sampling=model_sampling(folder, settings.sampling),
         template_options=settings.template_options,
         max_tokens=settings.max_tokens,

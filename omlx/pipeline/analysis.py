@@ -1,16 +1,13 @@
 """Analyse a chain before anything loads: pure, and every problem at once."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from omlx.config.document import Document
 from omlx.config.lines import KeyPath
 from omlx.config.problem import Problem
 from omlx.pipeline.stage import Stage
-from omlx.pipeline.state import INITIAL_FIELDS, State
-
-#: Every field that a fresh state has. `uses` may name any; of these, `requires` and `assigns` too.
-STATE_FIELDS = frozenset(field.name for field in fields(State))
+from omlx.pipeline.state import INITIAL_FIELDS
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,8 @@ def _apart(chain: Sequence[Placed]) -> list[Problem]:
             continue
         for other in chain[names.index(followed[0]) + 1 : end]:
             if other.stage.lane != placed.stage.lane:
-                message = f"stage {other.name!r} of lane {other.stage.lane!r} parts {followed[0]!r} and {placed.name!r}"
+                lane = f"lane {other.stage.lane!r}"
+                message = f"stage {other.name!r} ({lane}) parts {followed[0]!r} from {placed.name!r}"
                 hint = f"put it before {followed[0]!r} or after {placed.name!r}"
                 problems.append(other.problem(message, hint))
     return problems

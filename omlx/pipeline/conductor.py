@@ -9,7 +9,7 @@ with the stages that follow `during` others run after each of their steps.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ import structlog
 from omlx.errors import CancelledError, OmlxError
 from omlx.pipeline.stage import Lane, Services, Stage, Steps
 from omlx.pipeline.state import State
+from omlx.pipeline.work import Work
 
 Done = Callable[[OmlxError | None], None]
 
@@ -45,6 +46,14 @@ class Group:
     stages: tuple[Stage, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a piece of work, or the error with which it failed."""
+
+    result: Any = None
+    error: Exception | None = None
+
+
 def groups(stages: tuple[Stage, ...]) -> list[Group]:
     """Return the chain cut where the lane changes."""
     return [Group(lane, tuple(part)) for lane, part in groupby(stages, key=lambda stage: stage.lane)]
@@ -59,42 +68,61 @@ class Conductor:
 
     def start(self, stages: tuple[Stage, ...], state: State, done: Done) -> None:
         """Run the chain on the state; call `done` once, from some thread, when it has ended."""
+        _Walk(self._services, self._lanes, iter(groups(stages)), state, done).advance()
 
-        def end(error: OmlxError | None) -> None:
-            state.ended = True
-            done(error)
 
-        self._advance(iter(groups(stages)), state, end)
+@dataclass
+class _Walk:
+    """One request on its way. Mutable: the groups that are left."""
 
-    def _advance(self, rest: Iterator[Group], state: State, done: Done) -> None:
-        group = next(rest, None)
+    services: Services
+    lanes: Lanes
+    rest: Iterator[Group]
+    state: State
+    done: Done
+
+    def advance(self, error: OmlxError | None = None) -> None:
+        """Go on with the next group; end when there is none, or with the error of the last."""
+        group = next(self.rest, None) if error is None else None
         if group is None:
-            done(None)
-        elif group.lane == "device":
-            if any("sequence" in stage.assigns for stage in group.stages):
-                state.announce(state)
-            steps = device_steps(group.stages, state, self._services)
-            self._lanes.submit_steps(state, steps, self._then(rest, state, done))
-        else:
-            self._lanes.submit(group.lane, lambda: self._run_group(group, rest, state, done))
+            self._end(error)
+            return
+        try:
+            self._submit(group)
+        except OmlxError as failure:
+            self._end(failure)
+        except Exception as failure:  # the boundary to whoever takes the work: a closed lane, a client's sink
+            log.exception("request cannot go on", request=self.state.request.id, lane=group.lane)
+            self._end(internal_error(failure))
 
-    def _then(self, rest: Iterator[Group], state: State, done: Done) -> Done:
-        return lambda error: done(error) if error else self._advance(rest, state, done)
+    def _end(self, error: OmlxError | None) -> None:
+        self.state.ended = True
+        self.done(error)
 
-    def _run_group(self, group: Group, rest: Iterator[Group], state: State, done: Done) -> None:
+    def _submit(self, group: Group) -> None:
+        if group.lane != "device":
+            self.lanes.submit(group.lane, lambda: self._run(group))
+            return
+        if any("sequence" in stage.assigns for stage in group.stages):
+            self.state.announce(self.state)
+        steps = device_steps(group.stages, self.state, self.services)
+        self.lanes.submit_steps(self.state, steps, self.advance)
+
+    def _run(self, group: Group) -> None:
+        """Run a group of the host or io lane, on a thread of that lane."""
         try:
             for stage in group.stages:
-                state.check_cancelled()
+                self.state.check_cancelled()
                 started = time.perf_counter()
-                stage.run(state, self._services)
-                state.watch.since(stage.name(), started)
+                stage.run(self.state, self.services)
+                self.state.watch.since(stage.name(), started)
         except OmlxError as error:
-            done(error)
+            self.advance(error)
         except Exception as error:  # the boundary of the host and io lanes
-            log.exception("stage failed", request=state.request.id, lane=group.lane)
-            done(internal_error(error))
+            log.exception("stage failed", request=self.state.request.id, lane=group.lane)
+            self.advance(internal_error(error))
         else:
-            self._advance(rest, state, done)
+            self.advance()
 
 
 def internal_error(error: BaseException) -> OmlxError:
@@ -107,13 +135,14 @@ def internal_error(error: BaseException) -> OmlxError:
 def device_steps(stages: tuple[Stage, ...], state: State, services: Services) -> Steps:
     """Join device stages into one generator of work.
 
-    A stage that runs `during` others is run after each of their steps, and in its own place. When the request is
-    cancelled it is run once more, so that what was computed is kept.
+    A stage that runs `during` others is run after each of their steps, and in its own place. When the request
+    is cancelled it is run once more, so that what was computed is kept. A piece that fails raises in the stage
+    that asked for it.
     """
     try:
         for stage in stages:
-            followers = [s for s in stages if stage.name() in s.during]
-            yield from _stage_steps(stage, followers, state, services)
+            followers = [other for other in stages if stage.name() in other.during]
+            yield from _followed(stage, followers, state, services)
     except CancelledError:
         state.cancelled = True
         if state.sequence is not None:
@@ -123,34 +152,48 @@ def device_steps(stages: tuple[Stage, ...], state: State, services: Services) ->
         raise
 
 
-def _stage_steps(stage: Stage, followers: list[Stage], state: State, services: Services) -> Steps:
-    """Run a stage; after each of its steps run its followers."""
+def _followed(stage: Stage, followers: list[Stage], state: State, services: Services) -> Steps:
+    """Run a stage; after each of its steps, the last included, run its followers."""
     steps = _timed(stage, state, services)
-    result: Any = None
+    outcome: Outcome | None = None
     while True:
         state.check_cancelled()
-        try:
-            work = steps.send(result)
-        except StopIteration:
-            return
-        if result is not None or state.sequence is not None:
+        work = _resume(steps, outcome)
+        if outcome is not None:
             for follower in followers:
                 yield from _timed(follower, state, services)
-        result = yield work
+        if work is None:
+            return
+        outcome = yield from _outcome(work)
 
 
 def _timed(stage: Stage, state: State, services: Services) -> Steps:
     """Run a device stage, adding the time until each result came to the stage's seconds."""
     steps = stage.run(state, services)
-    if steps is None:
-        return
-    result: Any = None
-    started = time.perf_counter()
-    try:
-        while True:
-            work = steps.send(result)
-            result = yield work
-            state.watch.since(stage.name(), started)
-            started = time.perf_counter()
-    except StopIteration:
+    outcome: Outcome | None = None
+    while steps is not None:
+        started = time.perf_counter()
+        work = _resume(steps, outcome)
+        if work is not None:
+            outcome = yield from _outcome(work)
         state.watch.since(stage.name(), started)
+        if work is None:
+            return
+
+
+def _resume(steps: Steps, outcome: Outcome | None) -> Work | None:
+    """Give a generator the outcome of its last piece; return the next piece, or None when it has ended."""
+    try:
+        if outcome is None:
+            return next(steps)
+        return steps.throw(outcome.error) if outcome.error is not None else steps.send(outcome.result)
+    except StopIteration:
+        return None
+
+
+def _outcome(work: Work) -> Generator[Work, Any, Outcome]:
+    """Yield one piece of work; return how it went."""
+    try:
+        return Outcome((yield work))
+    except Exception as error:  # noqa: BLE001 - handed on to the stage that asked for the piece
+        return Outcome(error=error)

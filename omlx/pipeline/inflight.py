@@ -49,13 +49,19 @@ class InFlight:
         `stored` tokens are stored already; less than `least` beyond that are not worth waiting for.
         """
         with self._lock:
-            earlier = self._states[: self._states.index(state)] if state in self._states else list(self._states)
+            earlier = (
+                self._states[: self._states.index(state)] if state in self._states else list(self._states)
+            )
         best: Leader | None = None
         for other in earlier:
             if other.model.fingerprint == state.model.fingerprint and not other.ended:
                 shared = min(common_prefix(other.tokens, state.tokens), len(state.tokens) - 1)
                 candidate = Leader(other, shared)
-                if shared - stored >= least and not candidate.passed() and (best is None or shared > best.shared):
+                if (
+                    shared - stored >= least
+                    and not candidate.passed()
+                    and (best is None or shared > best.shared)
+                ):
                     best = candidate
         return best
 

@@ -72,9 +72,8 @@ def decode_pipeline(
     problems += [unknown_key(document, (), key, _TABLES) for key in document.data if key not in _TABLES]
     found = _find_stages(document, registry, folders, problems)
     placed = _decode_stages(document, found, tuning, problems)
-    if len(placed) == len(found) == len(document.data.get("stage", [])):
-        kinds = [kind for _, kind in registry]
-        problems += analyse(placed, kinds)
+    if found and len(placed) == len(document.data["stage"]):  # the order of half a chain says nothing
+        problems += analyse(placed, [kind for _, kind in registry])
     if problems or info is None:
         return None, problems
     return Pipeline(document.path.stem, info.description, tuple(p.stage for p in placed)), []

@@ -32,6 +32,8 @@ def third_party_stage(use: str, folders: Sequence[Path]) -> type[Stage] | None:
     named = () if colon else tuple(entry_points(group=GROUP, name=use))
     if not colon and not named:
         return None
+    if colon and not (module and attribute):
+        raise StageImportError("write module:Class")
     try:
         found = getattr(_module(module, folders), attribute) if colon else named[0].load()
     except Exception as error:  # the boundary to code that is not ours
@@ -76,10 +78,6 @@ def _checked(found: object) -> type[Stage]:
 def _reason(error: Exception) -> str:
     """Return an error with the line of the third-party file that raised it."""
     text = f"{type(error).__name__}: {error}"
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<") and Path(frame.filename).name != "third_party.py"
-    ]
-    inside = [frame for frame in frames if "importlib" not in frame.filename]
-    return f"{text} ({Path(inside[-1].filename).name}:{inside[-1].lineno})" if inside else text
+    files = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    theirs = [(name, line) for name, line in files if name != __file__ and "importlib" not in name]
+    return f"{text} ({Path(theirs[-1][0]).name}:{theirs[-1][1]})" if theirs else text

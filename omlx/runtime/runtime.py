@@ -20,6 +20,7 @@ from omlx.models.resolve import resolve_folder
 from omlx.pipeline.backend import Health, ModelCard
 from omlx.pipeline.conductor import Conductor, internal_error
 from omlx.pipeline.pipelines import load_pipelines
+from omlx.pipeline.model import Model
 from omlx.pipeline.request import Request
 from omlx.pipeline.stage import Services
 from omlx.pipeline.state import State
@@ -29,9 +30,19 @@ from omlx.runtime.lanes import WorkerLanes
 from omlx.runtime.names import ModelNames
 from omlx.runtime.ticket import Ticket
 from omlx.stages import built_in_stages
+from omlx.text.chat import ChatPrompt
 from omlx.text.delta import Delta
 
 log = structlog.get_logger()
+
+
+def with_template_options(request: Request, model: Model) -> Request:
+    """Return the request with the model's template options where it gives none."""
+    prompt = request.prompt
+    if not isinstance(prompt, ChatPrompt) or not model.template_options:
+        return request
+    options = {**model.template_options, **prompt.template_options}
+    return msgspec.structs.replace(request, prompt=msgspec.structs.replace(prompt, template_options=options))
 
 
 class Runtime:
@@ -142,7 +153,8 @@ class Runtime:
             ticket.end(error if isinstance(error, OmlxError) else internal_error(error))
 
     def _walk(self, ticket: Ticket, loaded: LoadedModel) -> None:
-        state = State(ticket.request, loaded.model, ticket.sink, ticket.announce, watch=ticket.watch)
+        request = with_template_options(ticket.request, loaded.model)
+        state = State(request, loaded.model, ticket.sink, ticket.announce, watch=ticket.watch)
         if ticket.attach(state):
             self._conductor.start(self._pipelines[ticket.model].stages, state, ticket.end)
 

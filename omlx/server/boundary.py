@@ -56,15 +56,11 @@ def exception_handler(word: Callable[[Fault], object]) -> Callable[[Http, Except
 
     def handle(http: Http, error: Exception) -> Response[Any]:
         fault = _fault(http, error)
-        if (
-            fault.status >= 500
-            and not isinstance(error, BusyError)
-            and type(error) is not InternalServerException
-        ):
+        expected = isinstance(error, BusyError) or type(error) is InternalServerException
+        if fault.status >= 500 and not expected:
             log.error("request failed", request_id=request_id(http.scope), path=http.url.path, exc_info=error)
-        body = b"" if http.method == "HEAD" else word(fault)
         return Response(
-            body, status_code=fault.status, headers=dict(fault.headers), media_type="application/json"
+            word(fault), status_code=fault.status, headers=dict(fault.headers), media_type="application/json"
         )
 
     return handle

@@ -64,7 +64,7 @@ class Reply:
         """End the stream with `failure` instead of what the backend would still say; give the request up."""
         if not self._over:
             self._put(failure)
-            self._ticket.cancel()
+            pass
 
     def _sink(self, delta: Delta) -> None:
         with contextlib.suppress(

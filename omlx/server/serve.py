@@ -87,7 +87,8 @@ class HttpServer(uvicorn.Server):  # type: ignore[misc]
         Unlike uvicorn's own, this does not raise the signal again after `run`: the caller has to tidy up.
         """
         del frame
-        self.force_exit = self.should_exit and sig == signal.SIGINT
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
         self.should_exit = True
 
 
@@ -99,10 +100,10 @@ def serve(
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    """Return a bound TCP socket.
+    """Return a listening TCP socket; clients that connect before `run` wait.
 
-    The protocol is named because asyncio switches Nagle's algorithm off only where it is: with it, every response
-    waits 40 ms for a delayed acknowledgement.
+    The protocol is named because asyncio switches Nagle's algorithm off only where it is. Left on, it holds
+    back the end of every response for 40 ms, until the client's delayed acknowledgement (measured on Linux).
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -111,6 +112,7 @@ def _bind(host: str, port: int) -> socket.socket:
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
         )  # a restart need not wait for old connections
         bound.bind((host, port))
+        bound.listen()
     except OSError as error:
         bound.close()
         hint = "choose another address with --host and --port, or --port 0 for any free port"

@@ -19,7 +19,7 @@ class NormalizeStage(Stage, frozen=True, tag="normalize"):
     assigns: ClassVar[tuple[str, ...]] = ("prompt", "rewrites")
     lane: ClassVar[Lane] = "host"
 
-    rules: tuple[str, ...] = ("attribution", "schema_keys")
+    rules: tuple[str, ...] = ("attribution", "tool_order", "schema_keys", "result_order")
 
     def run(self, state: State, services: Services) -> None:  # noqa: ARG002 - one signature for all stages
         """Apply the rules to a chat; leave text and tokens as they are."""

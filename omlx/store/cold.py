@@ -98,6 +98,7 @@ class ColdTier:
                 hint="name a directory that can be written under [cache] directory",
             ) from error
         self._device = self.directory.stat().st_dev
+        self._table.release_thread()
 
     def listen(self, listener: Listener) -> None:
         """Call `listener` with the names of blocks whose records on disk changed, whoever changed them."""
@@ -189,9 +190,8 @@ class ColdTier:
             try:
                 self._store(block, payloads)
             except TROUBLE as error:
-                if not _is_full(error):
+                if not (_is_full(error) and self._give_way(_disk_bytes(payloads))):
                     raise
-                self._report(self._table.free_files(_disk_bytes(payloads)))
                 self._store(block, payloads)
         except NoRoomError as error:
             self._counters.refused_records += len(wanted)
@@ -207,6 +207,10 @@ class ColdTier:
         """Note a use of a path, tail first. Persisted by `maintain`."""
         with self._table.lock:
             self._table.ledger.touch(path)
+
+    def release_thread(self) -> None:
+        """Close what the calling thread, which writes no more, has open."""
+        self._table.release_thread()
 
     def maintain(self) -> None:
         """Persist uses; now and then clean up what crashes left, and give space back that others need."""
@@ -290,6 +294,14 @@ class ColdTier:
         self._counters.written_records += len(payloads)
         self._counters.written_bytes += sum(payload.row.file_bytes for payload in payloads)
         self._report(changed)
+
+    def _give_way(self, disk_bytes: int) -> bool:
+        """Delete files of our own on a full volume; return whether that frees enough."""
+        try:
+            self._report(self._table.free_files(disk_bytes))
+        except NoRoomError:
+            return False
+        return True
 
     def _open(self) -> Table:
         """Open the table, set a damaged one aside, clean up, and come within the limits."""

@@ -3,7 +3,8 @@
 A chain is useful from its root on, so a block goes only when nothing that continues it is left. In this order:
 
 1. `window` records that no likely resume needs. Likely resume points are the ends of chains and the places
-   where chains branch; only the last `window` tokens before them matter.
+   where chains branch; the last `window` tokens before them matter, and as many again, since a prompt that leaves
+   a chain does so shortly before its end.
 2. `state` records in the middle of a chain that has a later one; the snapshot that stands closest behind the one
    before it goes first, so that what remains is sparse: its loss makes a branch recompute fewest tokens.
 3. Whole blocks, leaves before roots, least recently used first.
@@ -62,10 +63,14 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Room that is needed. `keep`: the path of the newcomer, whose blocks must not make way for it."""
+    """Room that is needed, for a newcomer of that many bytes under that budget.
+
+    `keep` is the path of the newcomer, whose blocks must not make way for it.
+    """
 
     need: Cost
     budget_bytes: int
+    newcomer_bytes: int = 0
     keep: Collection[BlockName] = ()
     protected_share: float = 0.5
 
@@ -107,7 +112,7 @@ class _Tree:
     def __post_init__(self) -> None:
         self.children = {}
         for resident in self.residents.values():
-            if resident.parent in self.residents:
+            if resident.parent is not None and resident.parent in self.residents:
                 self.children.setdefault(resident.parent, []).append(resident)
 
     def resume_points(self, resident: Resident) -> set[int]:
@@ -126,7 +131,7 @@ class _Tree:
 
 
 def _idle_windows(tree: _Tree) -> list[Key]:
-    """Return window records outside the last `window` tokens before any likely resume point, LRU first."""
+    """Return window records that lie too far before any likely resume point, LRU first."""
     holders = [r for r in tree.residents.values() if "window" in r.records]
     if not holders:
         return []
@@ -134,7 +139,7 @@ def _idle_windows(tree: _Tree) -> list[Key]:
     for resident in tree.residents.values():
         for point in tree.resume_points(resident):
             for ancestor in tree.path(resident):
-                if ancestor.end <= point - resident.window:
+                if ancestor.end <= point - 2 * resident.window:
                     break
                 needed.add(ancestor.name)
     idle = [r for r in holders if r.name not in needed and not r.pinned]
@@ -177,7 +182,8 @@ def _protected(residents: Iterable[Resident], demand: Demand) -> set[BlockName]:
 
     The share shrinks when the newcomer alone needs more than the rest.
     """
-    room = min(int(demand.protected_share * demand.budget_bytes), demand.budget_bytes - demand.need.bytes)
+    share = int(demand.protected_share * demand.budget_bytes)
+    room = min(share, demand.budget_bytes - demand.newcomer_bytes)
     chosen: set[BlockName] = set()
     for resident in sorted((r for r in residents if r.uses), key=lambda r: -r.accessed):
         room -= resident.cost.bytes

@@ -231,8 +231,9 @@ class Ledger:
         return {name}
 
     def _add_block(self, block: Block, use: _Use) -> None:
+        accessed, uses = self._touched.get(block.name, (0.0, 0))
         self._blocks[block.name] = block
-        self._used[block.name] = use
+        self._used[block.name] = _Use(max(use.accessed, accessed), use.uses + uses)
         if block.parent is not None:
             self._children.setdefault(block.parent, set()).add(block.name)
 

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from omlx.errors import CacheError
+from omlx.prefix.layout import Layout
 from omlx.types import RecordKind
 
 Buffers = Mapping[str, npt.NDArray[Any]]
@@ -34,3 +36,19 @@ class Record:
     def shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Return shape and NumPy dtype name of each buffer. Empty when only device arrays are held."""
         return {name: (tuple(b.shape), np.dtype(b.dtype).name) for name, b in (self.buffers or {}).items()}
+
+
+def check_record(record: Record, layout: Layout, num_tokens: int) -> None:
+    """Raise CacheError unless the record has exactly the arrays that the layout gives for a block of that length.
+
+    A record that holds device arrays alone is taken as it is: they are opaque here.
+    """
+    if record.buffers is None:
+        return
+    expected = {
+        spec.name: (tuple(num_tokens if extent == -1 else extent for extent in spec.shape), spec.dtype)
+        for spec in layout.tensors(record.kind)
+    }
+    found = record.shapes()
+    if found != expected:
+        raise CacheError(f"a {record.kind} record has arrays {found}, its layout says {expected}")

@@ -125,21 +125,24 @@ def decode_row(value: bytes, migrations: Mapping[int, Migration] = MIGRATIONS) -
     try:
         version, body = msgspec.msgpack.decode(value, type=tuple[int, msgspec.Raw])
         if version == SCHEMA_VERSION:
-            return msgspec.msgpack.decode(body, type=Row)
-        return msgspec.convert(_migrate(version, msgspec.msgpack.decode(body), migrations), type=Row)
+            row: Row = msgspec.msgpack.decode(body, type=Row)
+        else:
+            row = msgspec.convert(_migrate(version, msgspec.msgpack.decode(body), migrations), type=Row)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CacheError(f"a cache row cannot be decoded: {error}") from error
+    return row
 
 
 def _migrate(version: int, body: Any, migrations: Mapping[int, Migration]) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise CacheError("a cache row has no fields")
+    fields: dict[str, Any] = body
     while version != SCHEMA_VERSION:
         step = migrations.get(version)
         if version > SCHEMA_VERSION or step is None:
             raise UnknownVersionError(f"schema version {version}; this omlx reads up to {SCHEMA_VERSION}")
-        body, version = step(body), version + 1
-    return body
+        fields, version = step(fields), version + 1
+    return fields
 
 
 def row_of_block(block: Block) -> BlockRow:

@@ -17,7 +17,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -117,7 +117,7 @@ class Table:
         with self._transaction():
             changed |= self.refresh()
             self._require_parent(block)
-            granted = self._make_room(disk_bytes, self._path(block), changed)
+            granted = self._make_room(disk_bytes, block, changed)
             if granted:
                 self._active.add(key)
                 self._cache.set(key, Entry(ReservationRow(os.getpid(), tuple(stems)), disk_bytes))
@@ -160,7 +160,7 @@ class Table:
         changed: set[BlockName] = set()
         with self._transaction():
             changed |= self.refresh()
-            self._make_room(0, (), changed)
+            self._make_room(0, None, changed)
             changed |= self._drop_bare([block.name for block in self.ledger.blocks()])
         return changed | self.refresh()
 
@@ -170,7 +170,7 @@ class Table:
         Raises NoRoomError when there is not enough to give.
         """
         with self.lock:
-            plan = self._plan(disk_bytes, ())
+            plan = self._plan(disk_bytes, self._allowance.budget_bytes, disk_bytes, None)
             if plan is None:
                 raise NoRoomError("the volume is full and the cache has nothing left to give")
             keys = [self._key(key) for key in plan]
@@ -240,25 +240,31 @@ class Table:
         try:
             with self._cache.transact(), self.lock:
                 yield
+        except NoRoomError:
+            raise  # before anything was changed
         except BaseException:
             # A COMMIT that failed leaves its transaction open; closing the connection ends it.
             self._cache.close()
             with self.lock:
                 self._unreported |= {block.name for block in self.ledger.blocks()}
+                touches = self.ledger.take_touches()
                 self.ledger = Ledger()
+                self.ledger.return_touches(touches)
                 self._rows.forget_all()
             raise
 
-    def _make_room(self, need: int, keep: Collection[BlockName], changed: set[BlockName]) -> bool:
+    def _make_room(self, need: int, newcomer: Block | None, changed: set[BlockName]) -> bool:
         """Evict until `need` more bytes fit; return whether they do. Inside a transaction.
 
         Evicted bytes count as free at once: a volume with snapshots may give them back later or never, and
         measuring again would empty the cache.
         """
         free = self._free(self._directory)
-        while excess := self._excess(need, free):
+        while excess := self._allowance.excess(ours := self._ours(), free, need):
+            limit = self._allowance.limit(ours, free)
             # A little more than asked for, so that a full cache does not plan anew for each block.
-            plan = self._plan(excess + self._allowance.budget_bytes // 64, keep) or self._plan(excess, keep)
+            plan = self._plan(excess + limit // 64, limit, need, newcomer)
+            plan = plan or self._plan(excess, limit, need, newcomer)
             if not plan:
                 return False
             before = self._rows_bytes()
@@ -266,18 +272,24 @@ class Table:
             free += before - self._rows_bytes()
         return True
 
-    def _excess(self, need: int, free: int) -> int:
-        ours = self._rows_bytes() + self._beside_bytes() + _TABLE_MARGIN_BYTES
-        return self._allowance.excess(ours, free, need)
+    def _ours(self) -> int:
+        """Return what the directory takes, and what the table may grow by until it is measured again."""
+        return self._rows_bytes() + self._beside_bytes() + _TABLE_MARGIN_BYTES
 
     def _rows_bytes(self) -> int:
         """Return the sum of all rows' sizes; in a transaction it is ahead of the ledger, which follows commits."""
         return int(self._cache.reset("size"))
 
-    def _plan(self, num_bytes: int, keep: Collection[BlockName]) -> tuple[Key, ...] | None:
-        residents = self.ledger.residents()
-        demand = Demand(Cost(num_bytes), self._allowance.budget_bytes, keep, self._protected_share)
-        return plan_eviction(residents, demand)
+    def _plan(self, num_bytes: int, limit: int, need: int, newcomer: Block | None) -> tuple[Key, ...] | None:
+        """Plan to free that many bytes. Without a newcomer nothing is protected."""
+        demand = Demand(
+            need=Cost(num_bytes),
+            budget_bytes=limit,
+            newcomer_bytes=need,
+            keep=self._path(newcomer) if newcomer else (),
+            protected_share=self._protected_share if newcomer else 0.0,
+        )
+        return plan_eviction(self.ledger.residents(), demand)
 
     def _evict(self, plan: Iterable[Key]) -> set[BlockName]:
         """Delete planned records, and the rows of blocks that then serve nothing."""

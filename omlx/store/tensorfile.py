@@ -16,7 +16,8 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from io import FileIO
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -70,7 +71,7 @@ def pack(record: Record, window: int) -> Payload:
     names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     tensors = tuple(TensorRow(name, arrays[name].dtype.name, arrays[name].shape) for name in names)
     head = _head(tensors, record.kind)
-    chunks = tuple(memoryview(arrays[name].reshape(-1).view(np.uint8)) for name in names)
+    chunks = tuple(_bytes_of(arrays[name]) for name in names)
     crc = zlib.crc32(head)
     for chunk in chunks:
         crc = zlib.crc32(chunk, crc)
@@ -110,9 +111,14 @@ def read(path: Path, row: RecordRow) -> Record:
         spans = _check_head(head, row, path)
         data = np.empty(length - len(head), dtype=np.uint8)
         _fill(file, data, path)
-    if zlib.crc32(data, zlib.crc32(head)) != row.crc32:
+    if zlib.crc32(_bytes_of(data), zlib.crc32(head)) != row.crc32:
         raise CacheError(f"{path.name} does not have the checksum of its row")
     return Record(row.kind, _views(data, row, spans), None)
+
+
+def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
+    """Return the memory of a contiguous array."""
+    return array.reshape(-1).view(np.uint8).data
 
 
 def _head(tensors: tuple[TensorRow, ...], kind: str) -> bytes:
@@ -136,7 +142,7 @@ def _tensor_bytes(tensor: TensorRow) -> int:
     return size
 
 
-def _read_head(file: BinaryIO, path: Path, length: int) -> bytes:
+def _read_head(file: FileIO, path: Path, length: int) -> bytes:
     prefix = file.read(_LENGTH_BYTES)
     size = int.from_bytes(prefix, "little")
     if len(prefix) < _LENGTH_BYTES or size > min(_MAX_HEADER_BYTES, length - _LENGTH_BYTES):
@@ -163,10 +169,10 @@ def _check_head(head: bytes, row: RecordRow, path: Path) -> Mapping[str, tuple[i
     return {name: tensor.data_offsets for name, tensor in found.items()}
 
 
-def _fill(file: BinaryIO, data: npt.NDArray[np.uint8], path: Path) -> None:
-    view, done = memoryview(data), 0
+def _fill(file: FileIO, data: npt.NDArray[np.uint8], path: Path) -> None:
+    view, done = _bytes_of(data), 0
     while done < len(view):
-        count = file.readinto(view[done:])  # type: ignore[attr-defined]
+        count = file.readinto(view[done:])
         if not count:
             raise CacheError(f"{path.name} ended after {done} of {len(view)} bytes of data")
         done += count

@@ -27,7 +27,10 @@ class Allowance:
     max_share: float
     min_free_bytes: int
 
+    def limit(self, ours: int, free: int) -> int:
+        """Return how many bytes we may hold."""
+        return min(self.budget_bytes, int(self.max_share * (ours + free)))
+
     def excess(self, ours: int, free: int, need: int) -> int:
         """Return how many bytes must go before `need` more may be written; 0 when there is room."""
-        limit = min(self.budget_bytes, int(self.max_share * (ours + free)))
-        return max(0, ours + need - limit, self.min_free_bytes + need - free)
+        return max(0, ours + need - self.limit(ours, free), self.min_free_bytes + need - free)

@@ -17,13 +17,16 @@ from omlx.types import Tokens, as_tokens
 class FolderTokenizer:
     """A `Tokenizer` read from a model folder on first use. One lock around all calls.
 
+    `loaded` is the folder's transformers tokenizer, where someone has it already: reading one with 262k
+    tokens takes 3-5 s.
+
     Why a lock: two threads that encode with one fast tokenizer at once fail with "Already borrowed".
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, loaded: Any = None) -> None:
         self.folder = folder
         self._lock = threading.RLock()
-        self._loaded: Any = None
+        self._loaded = loaded
         self._shapes: dict[str, TemplateShape] = {}
 
     def render(self, prompt: ChatPrompt, *, add_generation_prompt: bool = True) -> str:

@@ -1,6 +1,8 @@
 """Answers as they stream: what comes out must not depend on how the text was cut into tokens."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from omlx.models.answer import AnswerParsers
 from omlx.text.delta import AnswerDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from omlx.text.tokenizer import FolderTokenizer
 from omlx.types import as_tokens
-from tests.tiny import QWEN3, make_tokenizer
+from tests.tiny import QWEN3, make_sentencepiece, make_tokenizer
 
 TOOLS = ({"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}},)
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path": "naïve 漢字.txt", "n": [1, 2.5]}}\n</tool_call>'
@@ -20,9 +22,9 @@ EMPTY = as_tokens([])
 class Model:
     """A tokenizer and the parsers of its folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.tokenizer = FolderTokenizer(make_tokenizer(folder, QWEN3))
-        self.parsers = AnswerParsers(folder)
+    def __init__(self, folder: Path, make: Callable[[Path], Path]) -> None:
+        self.parsers = AnswerParsers(make(folder))
+        self.tokenizer = FolderTokenizer(folder, self.parsers.tokenizer)
 
     def ids(self, text: str) -> list[int]:
         """Return the ids of a text."""
@@ -58,7 +60,7 @@ class Answer:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Model:
     """Return a model with reasoning and tool markers."""
-    return Model(tmp_path_factory.mktemp("answer"))
+    return Model(tmp_path_factory.mktemp("answer"), partial(make_tokenizer, template=QWEN3))
 
 
 @given(st.text(alphabet="aé漢👩\u200d👧 \nď🇩🇪", max_size=12))
@@ -89,6 +91,26 @@ def test_any_tokens(model, ids) -> None:
 def test_leading_space_is_kept(model) -> None:
     """A completion that continues a word boundary keeps its leading space."""
     assert " and so" == model.answer(model.ids(" and so"), tools=(), plain=True).text
+
+
+@pytest.fixture(scope="module")
+def sentences(tmp_path_factory) -> Model:
+    """Return a model whose tokenizer has SentencePiece's structure."""
+    return Model(tmp_path_factory.mktemp("sentences"), make_sentencepiece)
+
+
+@given(st.lists(st.integers(0, 400), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_any_sentencepiece_tokens(sentences, ids) -> None:
+    """The same holds for a SentencePiece tokenizer."""
+    sentences.answer(ids)
+
+
+def test_first_space_of_sentencepiece(sentences) -> None:
+    """The space that SentencePiece puts before an answer is dropped in a chat and kept in a completion."""
+    ids = sentences.ids(" the 漢 the")
+    assert "the 漢 the" == sentences.answer(ids).text
+    assert " the 漢 the" == sentences.answer(ids, plain=True).text
 
 
 STOPS = [("beta gamma",), ("a be",), ("alpha",), ("delta", "beta"), ("👩‍👧",), ("\n\n",)]

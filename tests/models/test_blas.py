@@ -53,6 +53,16 @@ def test_the_wheel_is_used_and_computes_right(tmp_path: Path) -> None:
 
 
 @on_linux
+def test_mlx_is_bound_to_it(tmp_path: Path) -> None:
+    """The dynamic linker binds MLX's matrix product to the library that was loaded, not to its own."""
+    report(LD_DEBUG="bindings", LD_DEBUG_OUTPUT=str(tmp_path / "bindings"))
+    lines = [line for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    bound = [line for line in lines if "libmlx.so" in line and "`cblas_sgemm'" in line]
+    assert bound
+    assert all("/omlx/blas/libopenblas-" in line for line in bound)
+
+
+@on_linux
 def test_the_copy_is_made_once_and_whole(tmp_path: Path) -> None:
     """Several processes that start at once end up with one copy, and later ones leave it alone."""
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}

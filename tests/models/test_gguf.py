@@ -164,8 +164,7 @@ def test_sentencepiece_falls_back_to_bytes(gemma: Path) -> None:
     ids = tokenizer.encode("é", add_special_tokens=False)
     assert tokenizer.convert_ids_to_tokens(ids) == ["<0xC3>", "<0xA9>"]
     spelled = tokenizer.encode("<0x0A>", add_special_tokens=False)
-    assert tokenizer.decode(spelled) == "<0x0A>"
-    assert len(spelled) == 6
+    assert tokenizer.convert_ids_to_tokens(spelled) == ["<", "0x0A>"]
 
 
 @pytest.mark.parametrize(("model", "first"), [("llama", []), ("gemma", [2])])

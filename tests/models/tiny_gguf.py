@@ -21,6 +21,7 @@ CORPUS = [
     "The quick brown fox jumps over the lazy dog, and the dog sleeps on.",
     "def area(width, height):\n    return width * height\n\n\nprint(area(12, 345))",
     "the theory of the other thing that they thought through together",
+    "12345 of 12345 and 12345 of 12345",
 ]
 NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
 
@@ -28,9 +29,8 @@ NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
 def byte_level_tokenizer() -> Tokenizer:
     """The tokenizer that a llama file is made from: SmolLM's kind."""
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = byte_level  # learn merges of digits, so that splitting them makes a difference
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=320,
@@ -39,6 +39,8 @@ def byte_level_tokenizer() -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(CORPUS, trainer)
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level])
     return tokenizer
 
 
@@ -54,7 +56,8 @@ def sentencepiece_vocabulary() -> list[tuple[str, int]]:
         *[(token, CONTROL) for token in ("<pad>", "<eos>", "<bos>", "<unk>")],
         *[(token, USER_DEFINED) for token in ("\n\n", "  ", "<table>")],
         *[(f"<0x{value:02X}>", BYTE) for value in range(256)],
-        *[(piece, NORMAL) for piece in merged + single],
+        *[(piece, NORMAL) for piece in merged + sorted({*single, *"<0xA>"})],
+        *[(piece, NORMAL) for piece in ("A>", "0A>", "x0A>", "0x0A>")],  # one merge short of a byte token
     ]
 
 

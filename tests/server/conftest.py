@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 from omlx.config.settings import ServerSettings
-from omlx.pipeline.backend import ModelCard
+from omlx.pipeline.backend import Health, ModelCard
 from omlx.server.serve import HttpServer
 from omlx.testing.backend import ScriptedBackend, answer
 
@@ -25,20 +25,15 @@ class Served:
         key = {"api_key": "unused", "base_url": f"{server.url}/v1", "max_retries": 0}
         self.openai = stack.enter_context(openai.OpenAI(**key))
 
-    @property
-    def prompt(self):
-        """The prompt of the newest request."""
-        return self.backend.tickets[-1].request.prompt
-
     def chat(self, **body):
         """Post a chat request with one message unless `messages` is given."""
         body = {"messages": [{"role": "user", "content": "hi"}]} | body
         return self.http.post("/v1/chat/completions", json=body)
 
 
-@pytest.fixture
-def serve() -> Iterator[Callable[..., Served]]:
-    """Return a function that starts a server over a script; keywords are settings."""
+@contextlib.contextmanager
+def serving() -> Iterator[Callable[..., Served]]:
+    """Yield a function that starts a server over a script; keywords are settings."""
     with contextlib.ExitStack() as stack:
 
         def start(script=None, *, grace_s=0.0, **settings) -> Served:
@@ -54,6 +49,22 @@ def serve() -> Iterator[Callable[..., Served]]:
 
 
 @pytest.fixture
-def served(serve) -> Served:
-    """A server that answers "well"."""
-    return serve()
+def serve() -> Iterator[Callable[..., Served]]:
+    """Return a function that starts a server over a script; keywords are settings."""
+    with serving() as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Served]:
+    """One server for all tests that only ask it: starting and stopping one takes 0.2 s."""
+    with serving() as start:
+        yield start()
+
+
+@pytest.fixture
+def served(shared) -> Served:
+    """A server that answers "well" and has heard nothing yet."""
+    shared.backend.tickets.clear()
+    shared.backend.state = Health("ok", "0", models=(CARD,))
+    return shared

@@ -230,8 +230,9 @@ def test_a_client_that_leaves_while_it_sends_its_body_is_no_bug(served):
         begun.set()
         raise OSError("unplugged")
 
-    with capture_logs() as logs, pytest.raises(OSError, match="unplugged"):
-        served.http.post(CHAT, content=body())
-    assert begun.is_set()
-    assert served.chat().status_code == 200
+    with capture_logs() as logs:
+        with pytest.raises(OSError, match="unplugged"):
+            served.http.post(CHAT, content=body())
+        assert begun.is_set()
+        assert served.chat().status_code == 200
     assert [entry for entry in logs if "exc_info" in entry] == []

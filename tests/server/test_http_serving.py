@@ -1,6 +1,7 @@
 """The socket, discovery, ids, and how a server stops."""
 
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -121,9 +122,19 @@ def test_stopping_lets_short_answers_end(serve):
     while not served.backend.tickets:
         pass
     served.server.stop()
+    while served.server.servers[0].is_serving():
+        pass
     told.set()
     client.join(10)
     assert got[0].json()["choices"][0]["message"]["content"] == "well"
+
+
+def test_responses_are_not_held_back(served):
+    """Connections have Nagle's algorithm off, so that the end of a response does not wait for a timer."""
+    served.http.get("/health")
+    for connection in served.server.server_state.connections:
+        accepted = connection.transport.get_extra_info("socket")
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_an_address_in_use(served):

@@ -33,7 +33,10 @@ TALK = (
 def tokenizers(tmp_path_factory) -> dict[str, FolderTokenizer]:
     """Return a tokenizer with each template."""
     folder = tmp_path_factory.mktemp("segments")
-    return {name: FolderTokenizer(make_tokenizer(folder / name, text)) for name, text in TEMPLATES.items()}
+    beginning = "{{ '<|endoftext|>' }}{% for m in messages %}"
+    beginning += "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
+    templates = {**TEMPLATES, "beginning": beginning}
+    return {name: FolderTokenizer(make_tokenizer(folder / name, text)) for name, text in templates.items()}
 
 
 def _find(tokenizer, prompt, text=None) -> list[tuple[Segment, str]]:
@@ -165,21 +168,49 @@ def test_any_conversation_is_covered(tokenizers, name, talk, tools) -> None:
 def test_template_that_reads_contents(tmp_path) -> None:
     """A template whose output hangs on a content's ends gives whole prompt and generation prompt."""
     template = (
-        "{% for m in messages %}{{ '[' + m.role + (' short' if m.content|length < 9 else '') + ']' + m.content }}"
-        "{% endfor %}{% if add_generation_prompt %}[answer]{% endif %}"
+        "{% for m in messages %}{{ '[' + m.role + (' short' if m.content|length < 9 else '') + ']' }}"
+        "{{ m.content }}{% endfor %}{% if add_generation_prompt %}[answer]{% endif %}"
     )
     tokenizer = FolderTokenizer(make_tokenizer(tmp_path, template))
     parts = _parts(tokenizer, ChatPrompt((Message("user", "hi"),)))
     assert [("prompt", "[user short]hi"), ("generation", "[answer]")] == parts
 
 
+def test_content_rendered_twice(tmp_path) -> None:
+    """A template that shows a content twice gives one segment: no position is the message's."""
+    template = "{% for m in messages %}{{ m.content + '/' + m.content + '/' }}{% endfor %}"
+    tokenizer = FolderTokenizer(make_tokenizer(tmp_path, template))
+    assert [("prompt", "hi/hi/")] == _parts(tokenizer, ChatPrompt((Message("user", "hi"),)))
+
+
+def test_empty_last_message(tmp_path) -> None:
+    """A last message that renders to nothing is no segment."""
+    template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer = FolderTokenizer(make_tokenizer(tmp_path, template))
+    talk = (Message("user", "hello"), Message("assistant"))
+    assert [("user", "hello")] == _parts(tokenizer, ChatPrompt(talk))
+
+
+def test_content_like_a_probe(tokenizers) -> None:
+    """A content that looks like a probe is told apart all the same."""
+    talk = (Message("user", "zqprobe000000E zqprobeq000000E"), Message("assistant", "hi"))
+    roles = [role for role, _ in _parts(tokenizers["smol"], ChatPrompt(talk))]
+    assert ["system", "user", "assistant", "generation"] == roles
+
+
+def test_beginning_of_text_is_no_segment(tokenizers) -> None:
+    """A lone first token belongs to the first message."""
+    parts = _parts(tokenizers["beginning"], ChatPrompt(TALK[1:2]))
+    assert [("user", "<|endoftext|><|im_start|>user\nhi<|im_end|>\n")] == parts
+
+
 def test_boundary_inside_a_token(tmp_path) -> None:
     """A boundary that falls inside a token moves to the token's start."""
     template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     tokenizer = FolderTokenizer(make_tokenizer(tmp_path, template))
-    assert 2 == len(tokenizer.encode("x the").tokens)
-    parts = _parts(tokenizer, ChatPrompt((Message("user", "x t"), Message("user", "he"))))
-    assert [("user", "x"), ("user", " the")] == parts
+    assert 3 == len(tokenizer.encode("xy the").tokens)
+    parts = _parts(tokenizer, ChatPrompt((Message("user", "xy t"), Message("user", "he"))))
+    assert [("user", "xy"), ("user", " the")] == parts
 
 
 def test_text_prompt_is_one_segment(tokenizers) -> None:

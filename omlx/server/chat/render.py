@@ -152,8 +152,9 @@ class ChatDialect:
                 yield self._chunk(DeltaBody(content=text))
             case ReasoningDelta(text=text):
                 yield self._chunk(DeltaBody(reasoning_content=text))
-            case ToolCallDelta(index=index, id=name):
-                call = CallDelta(index, name, "function", FunctionBody(delta.name, delta.arguments))
+            case ToolCallDelta():
+                function = FunctionBody(delta.name, delta.arguments)
+                call = CallDelta(delta.index, delta.id, "function", function)
                 yield self._chunk(DeltaBody(tool_calls=(call,)))
             case Finished(reason=reason):
                 yield self._chunk(DeltaBody(), reason)
