@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-
 from omlx.prefix.block import Block
 from omlx.prefix.hasher import Chain, PrefixHasher
 from omlx.prefix.layout import LayerGroup, Layout, TensorSpec
@@ -73,7 +72,9 @@ def record(block: Block, kind: RecordKind, layout: Layout) -> Record:
     return Record(kind, buffers, None)
 
 
-def records(block: Block, layout: Layout, kinds: Iterable[RecordKind] | None = None) -> dict[RecordKind, Record]:
+def records(
+    block: Block, layout: Layout, kinds: Iterable[RecordKind] | None = None
+) -> dict[RecordKind, Record]:
     """Return the records of a block: of all kinds of the layout, or the given ones."""
     return {kind: record(block, kind, layout) for kind in (layout.kinds() if kinds is None else kinds)}
 

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import omlx.models  # noqa: F401 - loads the fast BLAS before MLX
-import mlx.core as mx  # noqa: I001
+import omlx.models  # noqa: F401 - loads the fast BLAS, before MLX
+
+# isort: split
+import mlx.core as mx
 from mlx.utils import tree_flatten
+
 from tests.tiny import CHATML, make_tokenizer
 
 VOCABULARY = 512
@@ -198,6 +201,9 @@ _FALCON_H1: dict[str, Any] = {
     "mamba_d_head": 16,
     "mamba_n_heads": 4,
     "mamba_d_state": 16,
+    "embedding_multiplier": 1.0,
+    "lm_head_multiplier": 4.0,
+    "ssm_out_multiplier": 1.0,
     "vocab_size": VOCABULARY,
 }
 #: A CacheList of a state and full or sliding attention: all three kinds of record.
@@ -302,7 +308,9 @@ def make_module(settings: dict[str, Any], seed: int = 0) -> Any:
     return model
 
 
-def make_model(folder: Path, family: str, *, seed: int = 0, template: str | None = CHATML, **config: Any) -> Path:
+def make_model(
+    folder: Path, family: str, *, seed: int = 0, template: str | None = CHATML, **config: Any
+) -> Path:
     """Write a complete model folder: random float32 weights, config and a byte-level tokenizer; return it."""
     folder.mkdir(parents=True, exist_ok=True)
     settings = settings_of(family, **config)

@@ -18,14 +18,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what is found."""
-    from omlx.models.blas import ensure_blas, gflops  # noqa: PLC0415 - the BLAS must be loaded before MLX: 0.3 s
+    from omlx.models.blas import device_name, ensure_blas, gflops  # noqa: PLC0415 - the BLAS must be loaded before MLX: 0.3 s
 
     blas = ensure_blas()
     facts = {
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         **{name: version(name) for name in ("omlx", "mlx", "mlx-lm")},
-        "device": _device(),
+        "device": device_name(),
         "blas": " ".join(part for part in (blas.name, blas.version, f"({blas.path})" if blas.path else "") if part),
         "blas reason": blas.why,
         "blas threads": blas.threads,
@@ -40,12 +40,6 @@ def run(options: argparse.Namespace) -> int:
         for name, value in facts.items():
             print(f"{name:<{width}}  {value}")
     return 0
-
-
-def _device() -> str:
-    import mlx.core as mx  # noqa: PLC0415 - 0.2 s, and it must come after the BLAS
-
-    return str(mx.default_device())
 
 
 def _cache_directory() -> Path:

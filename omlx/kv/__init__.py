@@ -5,6 +5,8 @@
     capture  restore
          ▼   │
        records of a block
+
+What a restore has filled goes on exactly as what computed it; each family's file says why.
 """
 
 from omlx.models.blas import ensure_blas

@@ -1,7 +1,7 @@
 """Copy computed KV out of a running sequence, as records that nothing else changes.
 
-Records are copies: a view would keep the sequence's whole buffer alive, and every later step would have to copy
-that buffer instead of writing into it.
+Records are copies: a view would keep the sequence's whole buffer alive, and every later step would have to
+copy that buffer instead of writing into it.
 """
 
 from collections.abc import Sequence
@@ -26,8 +26,9 @@ def capture(
 ) -> list[dict[RecordKind, Record]]:
     """Return one mapping of records per token range `[start, end)`, evaluated, in host and device form.
 
-    `position` is how many tokens the sequence has run, by default the end of the last range. Only a range that ends
-    there has a `state` record. Raises CacheError when a layer has already dropped a token of a range.
+    `position` is how many tokens the sequence has run, by default the end of the last range. Only a range
+    that ends there has a `state` record. Raises CacheError when a layer has already dropped a token of a
+    range.
     """
     if position is None:
         position = ranges[-1][1] if ranges else 0
@@ -53,7 +54,9 @@ def _tokens(group: LayerGroup, layers: Sequence[Held], start: int, end: int) -> 
         for held in layers:
             first = held.first() if held.arrays else end
             if start < first or end > (held.end or 0):
-                raise CacheError(f"tokens [{start}, {end}) are not in a layer that holds [{first}, {held.end})")
+                raise CacheError(
+                    f"tokens [{start}, {end}) are not in a layer that holds [{first}, {held.end})"
+                )
             parts.append(held.arrays[array_name(spec)][:, :, start - first : end - first])
         stacked[spec.name] = _stacked(parts)
     return stacked
@@ -76,7 +79,7 @@ def _stacked(parts: Sequence[mx.array]) -> mx.array:
 
 
 def _drop_partial_states(layout: Layout, captured: Sequence[dict[RecordKind, dict[str, mx.array]]]) -> None:
-    """Remove `state` arrays where some are missing: a missing record shortens a match, a partial one breaks it."""
+    """Remove `state` arrays where some are missing: no record shortens a match, a partial one breaks it."""
     names = {spec.name for spec in layout.tensors("state")}
     for by_kind in captured:
         if by_kind.get("state", {}).keys() != names:

@@ -3,9 +3,9 @@
     0 ...... start_position ............ offset        keys: (1, kv_heads, capacity, head_dim), the first
              └ the first token held ┘                  `offset - start_position` tokens are valid
 
-A token looks back to the start of its own chunk of positions, never farther than `chunk_size - 1` tokens. The model
-drops older tokens before each step, so a cache filled with the last `chunk_size` goes on as one that computed them.
-That makes it a `window` layer.
+A token looks back to the start of its own chunk of positions, never farther than `chunk_size - 1` tokens. The
+model drops older tokens before each step, so a cache filled with the last `chunk_size` goes on as one that
+computed them. That makes it a `window` layer.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
 """All families, registered; and the way from a model's list of caches to single ones.
 
-A CacheList is no family: it is the caches of one layer, each addressed by a path (`(3, 1)`: the second of layer 3).
+A CacheList is no family: it is the caches of one layer, each addressed by a path (`(3, 1)`: the second of
+layer 3).
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,9 +1,11 @@
 """What is asked of each family of mlx-lm caches, dispatched on the class of a layer's cache.
 
-    traits  what record the layer needs         read  what it holds now         fill  make a fresh one hold that
+    traits  what record the layer needs
+    read    what it holds now
+    fill    make a fresh one hold that
 
-A class is met when a file of this room registers exactly that class; a subclass may mean something else. A model
-with any other class runs uncached.
+A class is met when a file of this room registers exactly that class; a subclass may mean something else. A
+model with any other class runs uncached.
 """
 
 from collections.abc import Mapping
@@ -21,38 +23,37 @@ _BATCH = "it holds the rows of a batch; take one sequence out of it first (`extr
 UNSUPPORTED: dict[str, str] = {
     "mlx_lm.models.cache.BatchKVCache": _BATCH,
     "mlx_lm.models.cache.BatchRotatingKVCache": _BATCH,
-    # Why not a `state` record: compressed groups grow with the sequence, so every snapshot would hold all of it.
-    # Why not `kv`: rows stand for groups of 4 or 128 tokens, those of an open group are unfinished sums.
-    "mlx_lm.models.deepseek_v41.LayerCache": "it merges groups of tokens into one row and cannot be cut at a token",
+    # Why not a `state` record: compressed groups grow with the sequence, so every snapshot would hold all of
+    # it. Why not `kv`: a row stands for a group of tokens, and the rows of the open group are unfinished
+    # sums.
+    "mlx_lm.models.deepseek_v41.LayerCache": "it merges tokens into rows and cannot be cut at a token",
 }
 
 
 class UnsupportedCacheError(Exception):
     """A cache class that no family meets. The message names the class, and the reason where one is known."""
 
-    def __init__(self, kind: type) -> None:
+    def __init__(self, kind: type, reason: str | None = None) -> None:
         name = f"{kind.__module__}.{kind.__qualname__}"
-        super().__init__(f"{name} ({UNSUPPORTED[name]})" if name in UNSUPPORTED else name)
+        reason = reason or UNSUPPORTED.get(name)
+        super().__init__(f"{name} ({reason})" if reason else name)
 
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """The kind of record a layer needs; for one that drops tokens, which it keeps.
-
-    `window`: the last tokens it holds at least, None when it holds all. `keep`: the first tokens it holds besides.
-    """
+    """The kind of record a layer needs, and how far it looks back if it drops tokens."""
 
     kind: RecordKind
     window: int | None = None
-    keep: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """What a layer's cache holds.
 
-    Arrays of tokens are `(1, heads, tokens, dim)`: the last `tokens` tokens before `end`, in order. Arrays of a
-    state are `(1, ...)`, and `end` is None: a state does not know its position. No arrays: nothing was written yet.
+    Arrays of tokens are `(1, heads, tokens, dim)`: the last `tokens` tokens before `end`, in order. Arrays of
+    a state are `(1, ...)`, and `end` is None: a state does not know its position. No arrays: nothing was
+    written yet.
     """
 
     arrays: Mapping[str, mx.array]

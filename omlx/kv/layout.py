@@ -29,8 +29,8 @@ Shape = tuple[str, tuple[int, ...], str]
 def probe_layout(model: Any, caches: Sequence[Any]) -> Layout:
     """Return the layout of fresh `caches`, which this fills with a few tokens: throw them away.
 
-    A cache that the model does not use has no part in it. Raises UnsupportedCacheError when a layer's cache class is
-    not met by this room.
+    A cache that the model does not use has no part in it. Raises UnsupportedCacheError when a layer's cache
+    class is not met by this room.
     """
     found = [(path, cache, traits(cache)) for path, cache in walk(caches)]
     mx.eval(model(mx.zeros((1, _PROBE_TOKENS), mx.int32), cache=caches))
@@ -44,9 +44,7 @@ def probe_layout(model: Any, caches: Sequence[Any]) -> Layout:
 
 def shapes_of(arrays: Mapping[str, mx.array]) -> tuple[Shape, ...]:
     """Return what layers that are stacked together have in common."""
-    return tuple(
-        (name, tuple(array.shape[1:]), STORED_DTYPES[array.dtype]) for name, array in arrays.items()
-    )
+    return tuple((name, tuple(array.shape[1:]), STORED_DTYPES[array.dtype]) for name, array in arrays.items())
 
 
 def array_name(spec: TensorSpec) -> str:
@@ -59,4 +57,4 @@ def _group(index: int, kind: Traits, shapes: tuple[Shape, ...], paths: list[Path
     for name, shape, dtype in shapes:
         extents = shape if kind.kind == "state" else (shape[0], -1, *shape[2:])
         tensors.append(TensorSpec(f"{index}.{name}", (len(paths), *extents), dtype))
-    return LayerGroup(kind.kind, tuple(paths), tuple(tensors), kind.window, kind.keep)
+    return LayerGroup(kind.kind, tuple(paths), tuple(tensors), kind.window)

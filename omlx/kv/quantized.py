@@ -1,9 +1,10 @@
 """Full attention with quantized keys and values: QuantizedKVCache.
 
-    keys: packed (1, kv_heads, capacity, head_dim * bits / 32) uint32, scales and biases (..., head_dim / group_size)
+    keys: packed (1, kv_heads, capacity, head_dim * bits / 32) uint32,
+          scales and biases (1, kv_heads, capacity, head_dim / group_size)
 
-A group lies within one token, so tokens can be cut and joined as freely as without quantization, and a token's bytes
-are the same whoever computed it.
+A group lies within one token, so tokens can be cut and joined as freely as without quantization, and a
+token's bytes are the same whoever computed it.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """Recurrent layers: ArraysCache holds a few arrays that stand for all tokens so far.
 
-They are a convolution's last inputs, a state matrix (float32, kept so), a token shift. Slots that a model leaves empty
-are no arrays of the record. A state cannot be cut or trimmed: it is that of the sequence's position, or nothing.
+They are a convolution's last inputs, a state matrix (float32, kept so), a token shift. Slots that a model
+leaves empty are no arrays of the record. A state cannot be cut or trimmed: it is that of the sequence's
+position, or nothing.
 """
 
 from collections.abc import Mapping

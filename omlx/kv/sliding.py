@@ -1,13 +1,15 @@
-"""Sliding attention: RotatingKVCache keeps the last `max_size` tokens, or the first `keep` and the last of the rest.
+"""Sliding attention: RotatingKVCache keeps the last `max_size` tokens.
 
-    just after a prefill chunk   [0, keep) | max_size - keep - 1 tokens before the chunk | the whole chunk
-    while decoding               [0, keep) | a ring of max_size - keep tokens
+Right after a prefill chunk its buffer is in the order of tokens and holds the whole chunk and `max_size - 1`
+tokens before it; while decoding it is a ring. Filled with the last `max_size` tokens in order, it goes on
+exactly as one that has computed them: the next chunk trims it to `max_size - 1`, the next single token
+overwrites the oldest.
 
-Filled with the head and the last `max_size - keep` tokens in order, it goes on exactly as one that has computed them:
-the next chunk drops the oldest one, the next single token overwrites it.
-
-Why `kv` for keep > 0: the head must be there for every resume, and `window` records are the first to be dropped. Such
-a cache is made for a caller that bounds the memory of a model, never by a model itself.
+Why `keep > 0` is refused: it could be stored, but what it computes depends on where prefill chunks end
+(mlx-lm 0.32: the mask hides the kept head from all but the first tokens of a chunk, a single token sees all
+of it; logits of a tiny llama moved by 0.03 when chunks were cut elsewhere). A request resumed from another
+one's blocks would answer differently. No model makes such a cache, only `make_prompt_cache(max_kv_size=...)`,
+which is not used here.
 """
 
 from collections.abc import Mapping
@@ -15,12 +17,16 @@ from collections.abc import Mapping
 import mlx.core as mx
 from mlx_lm.models.cache import RotatingKVCache
 
-from omlx.kv.family import Held, Traits, fill, read, traits
+from omlx.kv.family import Held, Traits, UnsupportedCacheError, fill, read, traits
 
 
 @traits.register
 def _(cache: RotatingKVCache) -> Traits:
-    return Traits("kv" if cache.keep else "window", cache.max_size - cache.keep, cache.keep)
+    if cache.keep:
+        raise UnsupportedCacheError(
+            RotatingKVCache, f"keep={cache.keep}: what it computes depends on where prefill chunks end"
+        )
+    return Traits("window", cache.max_size)
 
 
 @read.register
@@ -29,9 +35,7 @@ def _(cache: RotatingKVCache) -> Held:
         return Held({}, 0)
     keys = cache._temporal_order(cache.keys)  # noqa: SLF001 - mlx-lm's own name for the order of tokens
     values = cache._temporal_order(cache.values)  # noqa: SLF001
-    # once tokens were dropped there is a gap after the head, which was captured when it was computed
-    head = cache.keep if keys.shape[2] < cache.offset else 0
-    return Held({"keys": keys[:, :, head:], "values": values[:, :, head:]}, cache.offset)
+    return Held({"keys": keys, "values": values}, cache.offset)
 
 
 @fill.register

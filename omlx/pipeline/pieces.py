@@ -34,8 +34,7 @@ def cut_back(pieces: Sequence[Piece], layout: Layout, resume: int, to: int) -> t
 def _reaches_back(pieces: Sequence[Piece], layout: Layout, kind: RecordKind, resume: int, to: int) -> bool:
     """Tell whether the pieces of a kind begin where the first token is that a restore to `to` reads."""
     begin = min((start for start, _ in _placed(pieces, kind, resume)), default=resume)
-    needed = min(group.needs(to)[0][0] for group in layout.groups if group.kind == kind)
-    return begin <= needed
+    return begin <= (max(0, to - layout.window_tokens()) if kind == "window" else 0)
 
 
 def _placed(pieces: Sequence[Piece], kind: RecordKind, resume: int) -> Iterator[tuple[int, Piece]]:

@@ -51,7 +51,7 @@ class PrefixHasher:
     def copy(self) -> Self:
         """Return an independent hasher at the same position."""
         twin = object.__new__(type(self))
-        twin._hash = self._hash.copy()  # noqa: SLF001 - the same class
+        twin._hash = self._hash.copy()
         return twin
 
 

@@ -36,23 +36,14 @@ class TensorSpec(msgspec.Struct, frozen=True):
 class LayerGroup(msgspec.Struct, frozen=True):
     """Layers of one kind and shape.
 
-    `window` is the number of tokens a sliding layer looks back on (its own token included), else None; `keep` the
-    number of first tokens that it holds besides. `layers` are indices into the model's list of caches; a member of
-    a CacheList is addressed by a path.
+    `window` is the number of tokens a sliding layer looks back on (its own token included), else None.
+    `layers` are indices into the model's list of caches; a member of a CacheList is addressed by a path.
     """
 
     kind: RecordKind
     layers: tuple[tuple[int, ...], ...]
     tensors: tuple[TensorSpec, ...]
     window: int | None = None
-    keep: int = 0
-
-    def needs(self, resume: int) -> tuple[tuple[int, int], ...]:
-        """Return the token ranges `[start, end)` that a restore to `resume > 0` reads of a record of tokens."""
-        if self.window is None or resume <= self.window + self.keep:
-            return ((0, resume),)
-        tail = (resume - self.window, resume)
-        return ((0, self.keep), tail) if self.keep else (tail,)
 
 
 class Layout(msgspec.Struct, frozen=True):

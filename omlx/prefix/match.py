@@ -145,9 +145,7 @@ def plan_match(
     )
 
 
-def _edges_of(
-    kind: RecordKind, found: Iterable[tuple[Step, Mapping[RecordKind, Tier]]]
-) -> tuple[_Edge, ...]:
+def _edges_of(kind: RecordKind, found: Iterable[tuple[Step, Mapping[RecordKind, Tier]]]) -> tuple[_Edge, ...]:
     """Return the steps whose record of that kind is present, by start."""
     edges = [
         _Edge(step.block.start, step.end, step.block, tiers[kind]) for step, tiers in found if kind in tiers

@@ -64,12 +64,11 @@ class Reply:
         """End the stream with `failure` instead of what the backend would still say; give the request up."""
         if not self._over:
             self._put(failure)
-            pass
+            self._ticket.cancel()
 
     def _sink(self, delta: Delta) -> None:
-        with contextlib.suppress(
-            RuntimeError
-        ):  # the loop is closed: the server is gone, and so is the client
+        # RuntimeError: the loop is closed; the server is gone, and so is the client
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._put, delta)
 
     def _put(self, delta: Delta) -> None:

@@ -34,5 +34,5 @@ class LookupStage(Stage, frozen=True, tag="lookup"):
             state.match = None
             return
         limit = len(state.tokens) - 1
-        match = services.store.match(model.fingerprint, state.tokens, model.layout, limit, tiers=self.tiers)
+        match = services.store.match(model.fingerprint, state.tokens, model.layout, limit)
         state.match = match if match.resume >= self.min_reuse_tokens else None

@@ -13,9 +13,9 @@ An unplugged drive leaves its mount point behind, and the system's disk must not
 import errno
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -38,17 +38,6 @@ _BLOCK_BYTES = 4096
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 Listener = Callable[[Collection[BlockName]], None]
-
-
-@dataclass(slots=True)
-class _Counters:
-    refused_records: int = 0
-    corrupt_records: int = 0
-    missing_records: int = 0
-    written_records: int = 0
-    written_bytes: int = 0
-    read_records: int = 0
-    read_bytes: int = 0
 
 
 class ColdTier:
@@ -86,7 +75,7 @@ class ColdTier:
         self._protected_share = protected_share
         self._grace_s = grace_s
         self._retry_s = retry_s
-        self._counters = _Counters()
+        self._counters: Counter[str] = Counter()
         self._listener: Listener = _ignore
         self._suspended: str | None = None
         self._wake_at = self._sweep_at = 0.0
@@ -144,27 +133,28 @@ class ColdTier:
         try:
             record = tensorfile.read(record_path(self.directory, stored.filename), stored.row)
         except FileNotFoundError as error:
-            self._counters.missing_records += 1
-            self.discard(name, kind, "evicted by another process, or deleted")
+            self._count(missing_records=1)
+            _log.info("cache record missing", block=name.hex(), kind=kind, file=stored.filename)
+            self._discard(name, kind)
             raise CacheError(f"the {kind} record of block {name.hex()} has lost its file") from error
         except CacheError as error:
             self.reject(name, kind, str(error))
             raise
         except OSError as error:
-            self._counters.missing_records += 1
+            self._count(missing_records=1)
+            _log.warning("cache record unreadable", block=name.hex(), kind=kind, reason=_words(error))
             raise CacheError(f"{stored.filename} cannot be read: {_words(error)}") from error
-        self._counters.read_records += 1
-        self._counters.read_bytes += stored.row.file_bytes
+        self._count(read_records=1, read_bytes=stored.row.file_bytes)
         return record
 
     def reject(self, name: BlockName, kind: RecordKind, reason: str) -> None:
-        """Count and delete a record that is not what it should be."""
-        self._counters.corrupt_records += 1
-        self.discard(name, kind, reason)
+        """Count and delete a record that is not what it should be, with one log line."""
+        self._count(corrupt_records=1)
+        _log.warning("cache record corrupt", block=name.hex(), kind=kind, reason=reason)
+        self._discard(name, kind)
 
-    def discard(self, name: BlockName, kind: RecordKind, reason: str) -> None:
-        """Delete one record and its row, with one log line."""
-        _log.warning("cache record dropped", block=name.hex(), kind=kind, reason=reason)
+    def _discard(self, name: BlockName, kind: RecordKind) -> None:
+        """Delete one record and its row."""
         try:
             changed = self._table.delete([record_key(name, kind)])
         except TROUBLE as error:
@@ -194,7 +184,7 @@ class ColdTier:
                     raise
                 self._store(block, payloads)
         except NoRoomError as error:
-            self._counters.refused_records += len(wanted)
+            self._count(refused_records=len(wanted))
             _log.debug("block refused", reason=str(error))
             return False
         except TROUBLE as error:
@@ -243,9 +233,10 @@ class ColdTier:
 
     def stats(self) -> ColdStats:
         """Return sizes and counters."""
-        table, counters = self._table, self._counters
+        table = self._table
         with table.lock:
             blocks, records = len(list(table.ledger.blocks())), table.ledger.num_records()
+            counters = self._counters.copy()
         return ColdStats(
             directory=str(self.directory),
             budget_bytes=self._allowance.budget_bytes,
@@ -253,13 +244,13 @@ class ColdTier:
             blocks=blocks,
             records=records,
             evicted_records=table.evicted_records,
-            refused_records=counters.refused_records,
-            corrupt_records=counters.corrupt_records,
-            missing_records=counters.missing_records,
-            written_records=counters.written_records,
-            written_bytes=counters.written_bytes,
-            read_records=counters.read_records,
-            read_bytes=counters.read_bytes,
+            refused_records=counters["refused_records"],
+            corrupt_records=counters["corrupt_records"],
+            missing_records=counters["missing_records"],
+            written_records=counters["written_records"],
+            written_bytes=counters["written_bytes"],
+            read_records=counters["read_records"],
+            read_bytes=counters["read_bytes"],
             suspended=self.suspended,
         )
 
@@ -291,8 +282,8 @@ class ColdTier:
             with suppress(*TROUBLE):
                 self._table.release(reservation, stems)
             raise
-        self._counters.written_records += len(payloads)
-        self._counters.written_bytes += sum(payload.row.file_bytes for payload in payloads)
+        written = sum(payload.row.file_bytes for payload in payloads)
+        self._count(written_records=len(payloads), written_bytes=written)
         self._report(changed)
 
     def _give_way(self, disk_bytes: int) -> bool:
@@ -364,7 +355,13 @@ class ColdTier:
             return
         place = self.directory if self.directory.exists() else self.directory.parent
         if place.stat().st_dev != self._device:
-            raise FileNotFoundError(errno.ENOENT, "the volume of the cache is not mounted", str(self.directory))
+            raise FileNotFoundError(
+                errno.ENOENT, "the volume of the cache is not mounted", str(self.directory)
+            )
+
+    def _count(self, **more: int) -> None:
+        with self._table.lock:
+            self._counters.update(more)
 
     def _suspend(self, error: BaseException) -> None:
         reason = _words(error)

@@ -156,9 +156,7 @@ def _crowded_states(tree: _Tree) -> list[Key]:
                 break
             followed.add(ancestor.name)
     crowded = [
-        r
-        for r in holders
-        if r.name in followed and not r.pinned and not tree.resume_points(r) & {r.end}
+        r for r in holders if r.name in followed and not r.pinned and not tree.resume_points(r) & {r.end}
     ]
     return [(r.name, "state") for r in sorted(crowded, key=lambda r: (_gap(tree, r), r.accessed))]
 

@@ -29,9 +29,7 @@ class _Held:
 class HotTier:
     """Hold records by block and kind."""
 
-    def __init__(
-        self, budget_bytes: int, max_arrays: int = 16384, *, protected_share: float = 0.5
-    ) -> None:
+    def __init__(self, budget_bytes: int, max_arrays: int = 16384, *, protected_share: float = 0.5) -> None:
         """`protected_share`: the part of the budget that new blocks cannot take from blocks used again."""
         self._budget_bytes = budget_bytes
         self._max_arrays = max_arrays

@@ -13,8 +13,8 @@ from omlx.store.schema import (
     BlockRow,
     RecordRow,
     ReservationRow,
-    block_of_row,
     block_key,
+    block_of_row,
     decode_row,
     is_reservation,
     record_key,
@@ -112,7 +112,10 @@ class Ledger:
         return [
             key
             for block in sorted(blocks, key=lambda block: -block.start)
-            for key in (*(record_key(block.name, kind) for kind in self.records(block.name)), block_key(block.name))
+            for key in (
+                *(record_key(block.name, kind) for kind in self.records(block.name)),
+                block_key(block.name),
+            )
         ]
 
     def touch(self, path: list[BlockName]) -> None:
@@ -185,7 +188,9 @@ class Ledger:
                 except FileNotFoundError:
                     length = -1
                 if length != record.row.file_bytes:
-                    problems.append(f"the {kind} file of {name.hex()} has {length} bytes, not {record.row.file_bytes}")
+                    problems.append(
+                        f"the {kind} file of {name.hex()} has {length} bytes, not {record.row.file_bytes}"
+                    )
             if name not in self._blocks:
                 problems.append(f"records of {name.hex()} have no block row")
         for block in self._blocks.values():

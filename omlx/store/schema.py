@@ -71,8 +71,9 @@ class RecordRow(msgspec.Struct, frozen=True, tag="record"):
 
 
 class ReservationRow(msgspec.Struct, frozen=True, tag="reservation"):
-    """Bytes that process `pid` may use for the files of these stems; void some minutes after it was made."""
+    """Bytes that a process may use for the files of these stems; void some minutes after it was made."""
 
+    host: str
     pid: int
     stems: tuple[str, ...]
 

@@ -4,8 +4,8 @@
     load      plan -> records in RAM; what fails is left out and planned again (load.py)
     put       record -> hot tier, and queue -> writer thread -> cold tier
 
-A block that the queue has no room for is *owed*: it stays in RAM, as long as it may, and is queued when the
-writer has nothing else to do, or at close.
+A block that the queue has no room for, or that the disk failed to take, is *owed*: it stays in RAM, as long as it
+may, and is queued when the writer has nothing else to do, or at close.
 """
 
 import time
@@ -64,7 +64,9 @@ class BlockStore:
             self._writer = Writer(cold, queue_bytes, on_done=self._written, on_idle=self._pay)
             self._catalog.writer = self._writer
 
-    def match(self, fingerprint: Fingerprint, tokens: Tokens, layout: Layout, limit: int | None = None) -> Match:
+    def match(
+        self, fingerprint: Fingerprint, tokens: Tokens, layout: Layout, limit: int | None = None
+    ) -> Match:
         """Return what can be reused of a prompt. Changes nothing, access times included.
 
         `limit` is the longest usable position; without it, one token less than the prompt.
@@ -100,7 +102,7 @@ class BlockStore:
             self._catalog.index.insert(block)
             hot = self._keep_hot(block, records, window)
             outcome = self._submit(block, records, window)
-            if hot and outcome == "full":
+            if hot and (outcome == "full" or (outcome == "refused" and block.parent in self._owed)):
                 self._owed[block.name] = None
             self._catalog.sync([block.name])
         return Placement(hot=hot, cold=outcome == "kept")
@@ -226,5 +228,8 @@ class BlockStore:
                 del self._owed[name]
 
     def _written(self, name: BlockName) -> None:
-        """Let go of a block that was queued, unless it is kept somewhere."""
-        self._catalog.sync([name])
+        """Let go of a block that was queued, unless it is kept somewhere; owe it when the disk was in trouble."""
+        with self._catalog.lock:
+            if self._hot and self._cold and self._cold.suspended and self._hot.holds(name):
+                self._owed[name] = None
+            self._catalog.sync([name])

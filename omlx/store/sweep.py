@@ -5,6 +5,8 @@
     ours, not in the table      left by a crash: deleted when older than `grace_s`, else counted (another
                                 process may be about to announce it)
     any other file              counted, never touched
+
+A cache directory may be given in error; only what bears our own kind of name in our own folders is deleted.
 """
 
 import os

@@ -14,6 +14,7 @@ before a byte is written.
 
 import os
 import secrets
+import socket
 import sqlite3
 import threading
 import time
@@ -105,9 +106,7 @@ class Table:
             rows_bytes = self.ledger.total_bytes
         return rows_bytes + self._beside_bytes()
 
-    def reserve(
-        self, block: Block, stems: Sequence[str], disk_bytes: int, changed: set[BlockName]
-    ) -> bytes:
+    def reserve(self, block: Block, stems: Sequence[str], disk_bytes: int, changed: set[BlockName]) -> bytes:
         """Make room for a block's files and reserve it; return the reservation's key.
 
         Adds to `changed` the blocks that other processes or the eviction changed. Raises NoRoomError, or what
@@ -120,7 +119,9 @@ class Table:
             granted = self._make_room(disk_bytes, block, changed)
             if granted:
                 self._active.add(key)
-                self._cache.set(key, Entry(ReservationRow(os.getpid(), tuple(stems)), disk_bytes))
+                self._cache.set(
+                    key, Entry(ReservationRow(socket.gethostname(), os.getpid(), tuple(stems)), disk_bytes)
+                )
         if not granted:
             raise NoRoomError(f"no room for {disk_bytes} bytes of block {block.name.hex()}")
         return key
@@ -134,7 +135,8 @@ class Table:
         with self._transaction():
             changed = self.refresh()
             self._require_parent(block)
-            self._cache.delete(reservation)
+            if not self._cache.delete(reservation):
+                raise NoRoomError("the reservation was held for void, and what was written under it deleted")
             self._cache.add(block_key(block.name), Entry(row_of_block(block)), tag=block.fingerprint)
             for entry in entries:
                 self._cache.add(entry.key(block.name), entry, tag=block.fingerprint)
@@ -184,7 +186,9 @@ class Table:
         """Delete void reservations, old leftovers and rows without a file; count what else is there."""
         with self.lock:
             changed = self.refresh()
-            void = [key for key, held in self.ledger.reservations().items() if self._is_void(key, *held, grace_s)]
+            void = [
+                key for key, held in self.ledger.reservations().items() if self._is_void(key, *held, grace_s)
+            ]
             files = self.ledger.filenames()
             reserved = self.ledger.reserved_stems()
         for key in void:
@@ -261,7 +265,7 @@ class Table:
         """
         free = self._free(self._directory)
         while excess := self._allowance.excess(ours := self._ours(), free, need):
-            limit = self._allowance.limit(ours, free)
+            limit = self._allowance.limit(ours, free) - (ours - self._rows_bytes())
             # A little more than asked for, so that a full cache does not plan anew for each block.
             plan = self._plan(excess + limit // 64, limit, need, newcomer)
             plan = plan or self._plan(excess, limit, need, newcomer)
@@ -281,7 +285,7 @@ class Table:
         return int(self._cache.reset("size"))
 
     def _plan(self, num_bytes: int, limit: int, need: int, newcomer: Block | None) -> tuple[Key, ...] | None:
-        """Plan to free that many bytes. Without a newcomer nothing is protected."""
+        """Plan to free that many bytes; all rows together may take `limit`. Without a newcomer nothing is protected."""
         demand = Demand(
             need=Cost(num_bytes),
             budget_bytes=limit,
@@ -329,7 +333,8 @@ class Table:
     def _is_void(self, key: bytes, row: ReservationRow, made: float, grace_s: float) -> bool:
         if key in self._active:
             return False
-        return row.pid == os.getpid() or not _is_alive(row.pid) or made < time.time() - grace_s
+        gone = row.host == socket.gethostname() and not _is_alive(row.pid)
+        return gone or made < time.time() - grace_s
 
 
 def _identity(directory: Path) -> tuple[int, int] | None:

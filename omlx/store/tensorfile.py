@@ -15,8 +15,8 @@ import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from io import FileIO
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -43,6 +43,7 @@ _DTYPES = {
 }
 _LENGTH_BYTES = 8
 _MAX_HEADER_BYTES = 1024**2
+_CHUNK_BYTES = 1024**2
 
 
 class _HeaderTensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,8 +111,8 @@ def read(path: Path, row: RecordRow) -> Record:
         head = _read_head(file, path, length)
         spans = _check_head(head, row, path)
         data = np.empty(length - len(head), dtype=np.uint8)
-        _fill(file, data, path)
-    if zlib.crc32(_bytes_of(data), zlib.crc32(head)) != row.crc32:
+        crc = _fill(file, data, zlib.crc32(head), path)
+    if crc != row.crc32:
         raise CacheError(f"{path.name} does not have the checksum of its row")
     return Record(row.kind, _views(data, row, spans), None)
 
@@ -169,13 +170,16 @@ def _check_head(head: bytes, row: RecordRow, path: Path) -> Mapping[str, tuple[i
     return {name: tensor.data_offsets for name, tensor in found.items()}
 
 
-def _fill(file: FileIO, data: npt.NDArray[np.uint8], path: Path) -> None:
+def _fill(file: FileIO, data: npt.NDArray[np.uint8], crc: int, path: Path) -> int:
+    """Read the rest of the file into `data`; return the checksum carried on over it, while it is in the CPU's cache."""
     view, done = _bytes_of(data), 0
     while done < len(view):
-        count = file.readinto(view[done:])
+        count = file.readinto(view[done : done + _CHUNK_BYTES])
         if not count:
             raise CacheError(f"{path.name} ended after {done} of {len(view)} bytes of data")
+        crc = zlib.crc32(view[done : done + count], crc)
         done += count
+    return crc
 
 
 def _views(

@@ -3,6 +3,8 @@
     volume   |---- others ----|-- ours --|------------- free -------------|
                                          may grow to min(budget, max_share * (ours + free)),
                                          and free never falls below min_free
+
+Measured before each block is written, since others fill the volume too.
 """
 
 import shutil

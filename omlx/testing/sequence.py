@@ -87,7 +87,7 @@ class FakeSequence:
             for piece in reversed(holding):
                 self._check_piece(group, piece, end)
                 end -= piece.used
-            needed = self.resumed - 1 if group.kind == "state" else group.needs(self.resumed)[0][0]
+            needed = self.resumed - 1 if group.kind == "state" else self._first[group]
             if end > needed:
                 raise AssertionError(f"no {group.kind} record holds token {needed} of {self.resumed}")
 

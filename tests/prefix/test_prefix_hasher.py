@@ -4,10 +4,9 @@ import hashlib
 
 import numpy as np
 import pytest
-from tests.sequences import MODEL, OTHER_MODEL, branch, chain, digest_of
-
 from omlx.prefix.hasher import Chain, PrefixHasher, block_name
 from omlx.types import as_tokens
+from tests.sequences import MODEL, OTHER_MODEL, branch, chain, digest_of
 
 
 def test_digest_does_not_depend_on_cuts():

@@ -4,11 +4,10 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sequences import MODEL, OTHER_MODEL, branch, chain, digest_of, even
-
 from omlx.prefix.block import Block
 from omlx.prefix.index import BlockIndex
 from omlx.types import as_tokens
+from tests.sequences import MODEL, OTHER_MODEL, branch, chain, digest_of, even
 
 
 def walk(index: BlockIndex, tokens, fingerprint=MODEL):
@@ -108,7 +107,16 @@ def test_other_models_are_not_found():
 def test_tokens_are_compared_not_trusted():
     """A block whose digest lies about its tokens is used only as far as its tokens agree."""
     true = chain(range(32), [32])[0]
-    lie = Block(true.name, true.fingerprint, None, true.prefix, true.digest, 0, 32, as_tokens([*range(31), 7]).tobytes())
+    lie = Block(
+        true.name,
+        true.fingerprint,
+        None,
+        true.prefix,
+        true.digest,
+        0,
+        32,
+        as_tokens([*range(31), 7]).tobytes(),
+    )
     assert {(lie.name, 31)} == walk(fill([lie]), range(32))
 
 

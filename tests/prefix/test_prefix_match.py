@@ -5,12 +5,11 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.sequences import FULL, HYBRID, LAYOUTS, MODEL, RECURRENT, SLIDING, branch, chain, even
-
 from omlx.prefix.index import BlockIndex
 from omlx.prefix.layout import Layout
 from omlx.prefix.match import Match, Step, plan_match
 from omlx.types import as_tokens
+from tests.sequences import FULL, HYBRID, LAYOUTS, MODEL, RECURRENT, SLIDING, branch, chain, even
 
 
 def plan(blocks, tokens, layout: Layout, presence=None, limit=None) -> Match:
@@ -92,7 +91,12 @@ def test_every_token_with_window_records_is_a_resume_point():
     for end in range(1, 96):
         found = plan(blocks, [*range(end), 999], SLIDING)
         assert end == found.resume
-        covered = {t for p in found.pieces if "window" in p.tiers for t in range(p.block.start, p.block.start + p.used)}
+        covered = {
+            t
+            for p in found.pieces
+            if "window" in p.tiers
+            for t in range(p.block.start, p.block.start + p.used)
+        }
         assert set(range(max(0, end - 32), end)) <= covered
 
 
@@ -142,7 +146,10 @@ def naive_resume(steps, layout, presence, limit):
     kinds = layout.kinds()
     for p in range(min(limit, max((s.end for s in steps), default=0)), 0, -1):
         need = {"kv": range(p), "window": range(max(0, p - layout.window_tokens()), p)}
-        have = {k: {t for s in steps if k in presence(s.block.name) for t in range(s.block.start, s.end)} for k in need}
+        have = {
+            k: {t for s in steps if k in presence(s.block.name) for t in range(s.block.start, s.end)}
+            for k in need
+        }
         tokens_there = all(set(need[k]) <= have[k] for k in need if k in kinds)
         states = {s.block.end for s in steps if s.end == s.block.end and "state" in presence(s.block.name)}
         if tokens_there and ("state" not in kinds or p in states):
@@ -152,7 +159,9 @@ def naive_resume(steps, layout, presence, limit):
 
 @settings(max_examples=300, deadline=None)
 @given(
-    layout=st.sampled_from([*LAYOUTS.values(), Layout(SLIDING.groups[1:]), Layout((*SLIDING.groups, *RECURRENT.groups))]),
+    layout=st.sampled_from(
+        [*LAYOUTS.values(), Layout(SLIDING.groups[1:]), Layout((*SLIDING.groups, *RECURRENT.groups))]
+    ),
     cuts=st.lists(st.sets(st.integers(1, 79), max_size=6), min_size=1, max_size=3),
     end=st.integers(1, 80),
     limit=st.integers(0, 80),
@@ -163,12 +172,11 @@ def test_plan_equals_the_naive_model(layout, cuts, end, limit, seed):
     tokens = list(range(80))
     blocks = {b.name: b for cut in cuts for b in chain(tokens, [*sorted(cut), 80])}
     tiers = [None, "hot", "cold"]
-    where = {
-        name: {k: t for k in layout.kinds() if (t := seed.choice(tiers)) is not None} for name in blocks
-    }
+    where = {name: {k: t for k in layout.kinds() if (t := seed.choice(tiers)) is not None} for name in blocks}
     steps = tuple(
         sorted(
-            (Step(b, min(b.end, end) - b.start) for b in blocks.values() if b.start < end), key=lambda s: s.block.start
+            (Step(b, min(b.end, end) - b.start) for b in blocks.values() if b.start < end),
+            key=lambda s: s.block.start,
         )
     )
     found = plan_match(MODEL, steps, layout, where.__getitem__, limit)

@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -24,6 +25,14 @@ class Served:
         self.http = stack.enter_context(httpx.Client(base_url=server.url, timeout=10))
         key = {"api_key": "unused", "base_url": f"{server.url}/v1", "max_retries": 0}
         self.openai = stack.enter_context(openai.OpenAI(**key))
+
+    def until(self, condition: Callable[[], object]) -> None:
+        """Wait until `condition` holds; fail after ten seconds."""
+        for _ in range(2000):
+            if condition():
+                return
+            time.sleep(0.005)
+        pytest.fail("the condition never held")
 
     def chat(self, **body):
         """Post a chat request with one message unless `messages` is given."""

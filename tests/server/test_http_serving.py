@@ -98,8 +98,7 @@ def test_stopping_ends_what_is_under_way(serve, stream):
     got = []
     client = threading.Thread(target=lambda: got.append(served.chat(stream=stream)))
     client.start()
-    while not served.backend.tickets:
-        pass
+    served.until(lambda: served.backend.tickets)
     served.server.stop()
     client.join(10)
     assert got[0].status_code == (200 if stream else 503)
@@ -119,11 +118,9 @@ def test_stopping_lets_short_answers_end(serve):
     got = []
     client = threading.Thread(target=lambda: got.append(served.chat()))
     client.start()
-    while not served.backend.tickets:
-        pass
+    served.until(lambda: served.backend.tickets)
     served.server.stop()
-    while served.server.servers[0].is_serving():
-        pass
+    served.until(lambda: not served.server.servers[0].is_serving())
     told.set()
     client.join(10)
     assert got[0].json()["choices"][0]["message"]["content"] == "well"

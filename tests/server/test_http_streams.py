@@ -152,8 +152,7 @@ def test_a_client_that_leaves_ends_its_request(serve, script, stream):
     connection = http.client.HTTPConnection(*served.server.url.removeprefix("http://").split(":"))
     body = json.dumps({"messages": MESSAGES, "stream": stream, "max_tokens": 1})
     connection.request("POST", "/v1/chat/completions", body)
-    while not served.backend.tickets:
-        pass
+    served.until(lambda: served.backend.tickets)
     connection.close()
     assert served.backend.tickets[0].cancelled.wait(5)
     assert ask(served).choices[0].message.content == "well"

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from omlx.store.cold import ColdTier
 from omlx.store.hot import HotTier
 from omlx.store.store import BlockStore

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from structlog.testing import capture_logs
-from tests.sequences import FULL, HYBRID, MODEL, OTHER_MODEL, branch, chain, even, record, records, wide
-
 from omlx.errors import CacheError, ConfigError
 from omlx.store import rows
 from omlx.store.disk import DATABASE
 from omlx.store.schema import SCHEMA_VERSION
 from omlx.store.volume import Allowance
+from structlog.testing import capture_logs
+from tests.sequences import FULL, HYBRID, MODEL, OTHER_MODEL, branch, chain, even, record, records, wide
 
 MIB = 1024**2
 BIG = wide(512)  # 8 KiB per token: 128 KiB per block of 16

@@ -2,16 +2,13 @@
 
 import random
 
-from tests.sequences import branch, chain, even
-
 from omlx.store.eviction import Cost, Demand, Resident, plan_eviction
+from tests.sequences import branch, chain, even
 
 
 def resident(block, accessed, uses=0, window=0, pinned=False, **kinds):
     records = {kind: Cost(size, 1) for kind, size in (kinds or {"kv": 10}).items()}
-    return Resident(
-        block.name, block.parent, block.start, block.end, accessed, uses, pinned, window, records
-    )
+    return Resident(block.name, block.parent, block.start, block.end, accessed, uses, pinned, window, records)
 
 
 def names(plan):

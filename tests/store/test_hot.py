@@ -1,8 +1,7 @@
 """The tier in RAM."""
 
-from tests.sequences import FULL, chain, even, records, wide
-
 from omlx.store.hot import HotTier
+from tests.sequences import FULL, chain, even, records, wide
 
 BLOCK = 16 * 2 * 2 * 4 * 4  # bytes of a 16-token block of FULL
 
@@ -10,7 +9,8 @@ BLOCK = 16 * 2 * 2 * 4 * 4  # bytes of a 16-token block of FULL
 def fill(tier, blocks):
     """Insert the blocks of a chain, each on the path of those before it."""
     return [
-        tier.insert(block, records(block, FULL), 0, [b.name for b in blocks[:i]])[0] for i, block in enumerate(blocks)
+        tier.insert(block, records(block, FULL), 0, [b.name for b in blocks[:i]])[0]
+        for i, block in enumerate(blocks)
     ]
 
 

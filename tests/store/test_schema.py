@@ -7,8 +7,6 @@ from pathlib import Path
 import diskcache
 import msgspec
 import pytest
-from tests.sequences import chain
-
 from omlx.errors import CacheError
 from omlx.store import schema
 from omlx.store.disk import BlockDisk, Entry, filename_of, new_stem, record_path, stem_of
@@ -24,6 +22,7 @@ from omlx.store.schema import (
     row_of_block,
     split_key,
 )
+from tests.sequences import chain
 
 (BLOCK,) = chain([1, 2, 3], [3])
 
@@ -59,9 +58,9 @@ def test_older_rows_are_migrated_step_by_step(monkeypatch):
     """A row of version 0 is read through the migration 0 -> 1, one of version -1 through both."""
     steps = {
         -1: lambda body: {**body, "pid": body["process"]},
-        0: lambda body: {"type": "reservation", "pid": body["pid"], "stems": [body["file"]]},
+        0: lambda body: {"type": "reservation", "host": "h", "pid": body["pid"], "stems": [body["file"]]},
     }
-    row = ReservationRow(7, ("x",))
+    row = ReservationRow("h", 7, ("x",))
     assert row == decode_row(versioned(0, {"pid": 7, "file": "x"}), steps)
     assert row == decode_row(versioned(-1, {"process": 7, "file": "x"}), steps)
     with pytest.raises(UnknownVersionError):
@@ -76,7 +75,9 @@ def test_newer_rows_are_not_guessed():
         decode_row(versioned(99, {"type": "record"}))
 
 
-@pytest.mark.parametrize("value", [b"", b"\x00", pickle.dumps({"a": 1}), msgspec.msgpack.encode([1, {"type": "x"}])])
+@pytest.mark.parametrize(
+    "value", [b"", b"\x00", pickle.dumps({"a": 1}), msgspec.msgpack.encode([1, {"type": "x"}])]
+)
 def test_damaged_rows_are_refused(value):
     """Bytes that are no row are an error, not a crash."""
     with pytest.raises(CacheError):
@@ -86,7 +87,12 @@ def test_damaged_rows_are_refused(value):
 def test_only_entries_are_stored(tmp_path):
     """CVE-2025-69872: keys other than bytes and values other than entries are refused, so nothing is pickled."""
     with diskcache.Cache(str(tmp_path), disk=BlockDisk) as cache:
-        for key, value in ((b"k", {"a": 1}), (b"k", b"bytes"), (b"k", "text"), (("k",), Entry(ReservationRow(1, ())))):
+        for key, value in (
+            (b"k", {"a": 1}),
+            (b"k", b"bytes"),
+            (b"k", "text"),
+            (("k",), Entry(ReservationRow("h", 1, ()))),
+        ):
             with pytest.raises(CacheError):
                 cache.set(key, value)
         with pytest.raises(CacheError):
@@ -133,9 +139,9 @@ def test_stems_are_random():
 def test_records_come_back_through_diskcache(tmp_path):
     """A row without a file is fetched as a row; one whose file is not a record's is refused."""
     with diskcache.Cache(str(tmp_path), disk=BlockDisk) as cache:
-        cache.set(b"a", Entry(ReservationRow(1, ("x",)), 10))
-        assert ReservationRow(1, ("x",)) == cache.get(b"a")
-        cache.set(b"b", Entry(ReservationRow(1, ()), 10, filename_of("a" * 32)))
+        cache.set(b"a", Entry(ReservationRow("h", 1, ("x",)), 10))
+        assert ReservationRow("h", 1, ("x",)) == cache.get(b"a")
+        cache.set(b"b", Entry(ReservationRow("h", 1, ()), 10, filename_of("a" * 32)))
         with pytest.raises(CacheError):
             cache.get(b"b")
         cache.set(b"c", Entry(RecordRow("kv", 10, 0, ()), 10, filename_of("b" * 32)))

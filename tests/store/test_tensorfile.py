@@ -5,12 +5,11 @@ import os
 import msgspec
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
-from tests.sequences import FULL, HYBRID, chain, record
-
 from omlx.errors import CacheError
 from omlx.store import tensorfile
 from omlx.store.record import Record
+from safetensors.numpy import load_file
+from tests.sequences import FULL, HYBRID, chain, record
 
 (BLOCK,) = chain(range(16), [16])
 
