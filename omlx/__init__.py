@@ -11,7 +11,7 @@ Rooms, lowest first; a room imports only rooms on lower lines (a test holds this
     3  text
     2  prefix, store
     1  config
-    0  errors, types, units, registry, telemetry
+    0  errors, types, units, registry, telemetry, blas
 """
 
 from importlib.metadata import version

@@ -6,6 +6,7 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
+import omlx.models  # noqa: F401 - loads the fast BLAS before anything imports MLX
 import pytest
 
 FAMILIES = ("llama", "gemma3")

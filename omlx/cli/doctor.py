@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what is found."""
-    from omlx.models.blas import device_name, ensure_blas, gflops  # noqa: PLC0415 - the BLAS must be loaded before MLX: 0.3 s
+    from omlx.blas import device_name, ensure_blas, gflops  # noqa: PLC0415 - the BLAS must be loaded before MLX: 0.3 s
 
     blas = ensure_blas()
     facts = {

@@ -1,5 +1,6 @@
 """Carry out work with MLX: the only place where a stage's wish touches the device."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,11 +40,14 @@ class Executor:
 
     def _open(self, work: Open) -> RunningSequence:
         loaded = self._get_model(work.model)
+        started = time.perf_counter()
         caches = loaded.new_caches()
         if work.resume:
             assert loaded.layout is not None  # nothing is restored for a model that runs uncached
             restore(caches, loaded.layout, work.pieces, work.resume)
-        return RunningSequence(loaded, caches, work.tokens, work.sampling, work.resume)
+        sequence = RunningSequence(loaded, caches, work.tokens, work.sampling, work.resume)
+        sequence.spend("restore", started)
+        return sequence
 
     @staticmethod
     def _capture(sequence: RunningSequence, ranges: Sequence[tuple[int, int]]) -> list[dict[RecordKind, Record]]:

@@ -1,6 +1,7 @@
 """A running sequence: its tokens, its caches, and how its next token is chosen. Device thread only."""
 
 import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,6 +40,7 @@ class RunningSequence:
         self._generated: list[int] = []
         self._offset = resume
         self._ahead: mx.array | None = None
+        self.device_s: dict[str, float] = {}
         self._choose = TokenChooser(sampling)
 
     @property
@@ -60,16 +62,19 @@ class RunningSequence:
 
     def prefill(self, end: int) -> None:
         """Run prompt tokens `[offset, end)`; evaluated on return."""
+        started = time.perf_counter()
         chunk = mx.array(self._prompt[self._offset : end])
         self._model(chunk[None], cache=self.caches)
         mx.eval([cache.state for cache in self.caches])
         self._offset = end
+        self.spend("prefill", started)
 
     def step(self, *, last: bool) -> int:
         """Return the next token. Unless it is the `last`, the one after it is already being computed.
 
         Source: the loop of `mlx_lm.generate.generate_step`, which overlaps the device with the host the same way.
         """
+        started = time.perf_counter()
         token = self._ahead if self._ahead is not None else self._launch(mx.array(self._prompt[-1:]))
         if last:
             mx.eval(token)
@@ -77,7 +82,12 @@ class RunningSequence:
             self._ahead = self._launch(token)
         value = int(token.item())
         self._generated.append(value)
+        self.spend("decode", started)
         return value
+
+    def spend(self, part: str, started: float) -> None:
+        """Add the time since `started` to a part of `device_s`."""
+        self.device_s[part] = self.device_s.get(part, 0.0) + time.perf_counter() - started
 
     def _launch(self, token: mx.array) -> mx.array:
         """Start running one token `(1,)`; return the one that follows it, not evaluated yet."""

@@ -9,6 +9,6 @@
 What a restore has filled goes on exactly as what computed it; each family's file says why.
 """
 
-from omlx.models.blas import ensure_blas
+from omlx.blas import ensure_blas
 
 ensure_blas()  # before anything here imports mlx.core

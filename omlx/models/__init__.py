@@ -3,6 +3,6 @@
 Importing this package loads a fast BLAS (`blas.ensure_blas`), so it comes before any `import mlx.core`.
 """
 
-from omlx.models.blas import ensure_blas
+from omlx.blas import ensure_blas
 
 ensure_blas()

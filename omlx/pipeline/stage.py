@@ -29,6 +29,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from omlx.pipeline.cost import CostBook
 from omlx.pipeline.inflight import InFlight
 from omlx.pipeline.state import State
 from omlx.pipeline.work import Work
@@ -44,6 +45,7 @@ class Services:
 
     store: BlockStore | None
     inflight: InFlight = field(default_factory=InFlight)
+    costs: CostBook = field(default_factory=lambda: CostBook(None))
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from omlx.errors import CancelledError
+from omlx.pipeline.cost import Plan
 from omlx.pipeline.model import Model
 from omlx.pipeline.request import Request
 from omlx.pipeline.work import Piece, Sequence
@@ -68,7 +69,8 @@ class State:
         starts: the character at which each token begins, `(n,) int32`.
         tokens: the prompt's tokens, `(n,) int32`.
         segments: its parts.
-        match: what the catalog knows of its prefix.
+        match: what will be restored of its prefix, or None.
+        plan: what will be restored and computed, and how long that should take.
         restored: what was fetched.
         sequence: the running sequence.
         answer: how it ended.
@@ -89,6 +91,7 @@ class State:
     tokens: Tokens = field(default=None)  # type: ignore[arg-type]  # tokenize assigns it first
     segments: tuple[Segment, ...] = ()
     match: Match | None = None
+    plan: Plan | None = None
     restored: Restored = Restored()
     sequence: Sequence = field(default=None)  # type: ignore[assignment]  # prefill assigns it first
     answer: Answer | None = None

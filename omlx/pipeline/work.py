@@ -49,6 +49,11 @@ class Sequence(Protocol):
         ...
 
     @property
+    def device_s(self) -> dict[str, float]:
+        """Return the seconds the device spent on this sequence: `restore`, `prefill`, `decode`."""
+        ...
+
+    @property
     def offset(self) -> int:
         """Return how many tokens have been run through the model: the KV that exists."""
         ...

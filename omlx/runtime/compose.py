@@ -30,3 +30,8 @@ def pipeline_tiers(pipeline: Pipeline) -> set[str]:
     """Return the tiers that a pipeline reads or writes."""
     stages = [stage for stage in pipeline.stages if isinstance(stage, LookupStage | WritebackStage)]
     return {tier for stage in stages for tier in stage.tiers}
+
+
+def profile_folder(cache: CacheSettings) -> Path:
+    """Return where the profiles of models are kept."""
+    return Path(cache.directory).expanduser() / "profiles"

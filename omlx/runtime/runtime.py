@@ -19,13 +19,14 @@ from omlx.models.pool import ModelPool
 from omlx.models.resolve import resolve_folder
 from omlx.pipeline.backend import Health, ModelCard
 from omlx.pipeline.conductor import Conductor, internal_error
+from omlx.pipeline.cost import CostBook
 from omlx.pipeline.pipelines import load_pipelines
 from omlx.pipeline.model import Model
 from omlx.pipeline.request import Request
 from omlx.pipeline.stage import Services
 from omlx.pipeline.state import State
 from omlx.runtime.admission import Admission
-from omlx.runtime.compose import open_store
+from omlx.runtime.compose import open_store, profile_folder
 from omlx.runtime.lanes import WorkerLanes
 from omlx.runtime.names import ModelNames
 from omlx.runtime.ticket import Ticket
@@ -63,7 +64,8 @@ class Runtime:
         self._pool = ModelPool(self._load_model)
         self._device = DeviceThread(Executor(self._pool.get))
         self._lanes = WorkerLanes(self._device)
-        self._conductor = Conductor(Services(self._store), self._lanes)
+        self._costs = CostBook(profile_folder(settings.cache) if self._store is not None else None)
+        self._conductor = Conductor(Services(self._store, costs=self._costs), self._lanes)
         self._admission: Admission[Ticket] = Admission(settings.server.max_running, settings.server.max_queued)
         self._closing = False
 
@@ -86,6 +88,7 @@ class Runtime:
         self._device.close()
         if self._store is not None:
             self._store.close()
+            self._save_costs()
 
     def resolve(self, name: str | None) -> ModelCard:
         """Return the model that answers to a name. Raises UnknownModelError listing the names."""
@@ -129,8 +132,17 @@ class Runtime:
         settings = self.settings.models[name]
         started = time.perf_counter()
         loaded = load(name, settings, resolve_folder(settings.path))
+        if loaded.layout is not None:
+            self._costs.know(loaded.model.fingerprint, loaded.layout)
+            self._save_costs()
         log.info("model loaded", model=name, seconds=round(time.perf_counter() - started, 2))
         return loaded
+
+    def _save_costs(self) -> None:
+        try:
+            self._costs.save()
+        except OSError as error:
+            log.warning("profiles not saved", reason=str(error))
 
     def _begin(self, ticket: Ticket) -> None:
         """Run an admitted request: load its model if need be, then walk the chain."""

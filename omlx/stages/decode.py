@@ -16,7 +16,7 @@ class DecodeStage(Stage, frozen=True, tag="decode"):
     assigns: ClassVar[tuple[str, ...]] = ("answer",)
     lane: ClassVar[Lane] = "device"
 
-    def run(self, state: State, services: Services) -> Steps:  # noqa: ARG002 - one signature for all stages
+    def run(self, state: State, services: Services) -> Steps:
         """Assign how the answer ended and how many tokens it has."""
         request, model = state.request, state.model
         parser = model.new_parser(state.prompt or request.prompt, state.tokens, request.stop)
@@ -39,6 +39,8 @@ class DecodeStage(Stage, frozen=True, tag="decode"):
         for delta in parser.finish():
             called = called or isinstance(delta, ToolCallDelta)
             state.emit(delta)
+        spent = state.sequence.device_s.get("decode", 0.0)
+        services.costs.observe(model.fingerprint, "decode", count, spent)
         state.answer = Answer("tool_calls" if called and reason == "stop" else reason, count)
 
     @staticmethod

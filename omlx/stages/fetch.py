@@ -1,7 +1,9 @@
 """fetch: bring the matched records into RAM. A record that cannot be used is a miss, never an error."""
 
+import time
 from typing import ClassVar
 
+from omlx.pipeline.cost import match_bytes
 from omlx.pipeline.stage import Lane, Services, Stage
 from omlx.pipeline.state import Restored, State
 from omlx.pipeline.work import Piece
@@ -19,7 +21,10 @@ class FetchStage(Stage, frozen=True, tag="fetch"):
         state.restored = Restored()
         if services.store is None or state.match is None or state.model.layout is None:
             return
+        started = time.perf_counter()
         loaded = services.store.load(state.match, state.model.layout)
+        _, cold_bytes = match_bytes(loaded.match, state.model.layout)
+        services.costs.observe(state.model.fingerprint, "fetch", cold_bytes, time.perf_counter() - started)
         state.restored = Restored(
             loaded.resume,
             tuple(Piece(piece.used, piece.block.num_tokens, piece.records) for piece in loaded.pieces),

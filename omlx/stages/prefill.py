@@ -29,7 +29,7 @@ class PrefillStage(Stage, frozen=True, tag="prefill"):
     chunk_tokens: PositiveInt = 512
     exact: bool = False
 
-    def run(self, state: State, services: Services) -> Steps:  # noqa: ARG002 - one signature for all stages
+    def run(self, state: State, services: Services) -> Steps:
         """Open the sequence, then run one chunk at a time."""
         cuts = [segment.end for segment in state.segments]
         end = len(state.tokens) - 1
@@ -38,6 +38,15 @@ class PrefillStage(Stage, frozen=True, tag="prefill"):
         state.sequence = yield Open(state.model.name, state.tokens, resume, pieces, sampling)
         for chunk_end in chunk_ends(resume, end, self.chunk_tokens, cuts):
             yield Prefill(state.sequence, chunk_end)
+        self._observe(state, services, resume, end)
+
+    @staticmethod
+    def _observe(state: State, services: Services, resume: int, end: int) -> None:
+        """Remember how fast the device was."""
+        costs, identity, spent = services.costs, state.model.fingerprint, state.sequence.device_s
+        restored = sum(record.nbytes for piece in state.restored.pieces for record in piece.records.values())
+        costs.observe(identity, "restore", restored if resume else 0, spent.get("restore", 0.0))
+        costs.observe(identity, "prefill", end - resume, spent.get("prefill", 0.0))
 
     def _resume(self, state: State, cuts: list[int]) -> tuple[int, Series[Piece]]:
         """Return where to go on, and from what; the prompt's last token but one is a grid point too."""

@@ -167,6 +167,13 @@ class Ledger:
                 del self._records[name]
         return {name}
 
+    def forget_all(self) -> None:
+        """Take all rows out, keeping the uses that are not persisted."""
+        touches = dict(self._touched)
+        for key in tuple(self._sizes):
+            self.forget(key)
+        self._touched = touches
+
     def residents(self) -> list[Resident]:
         """Return everything evictable in the planner's terms; foreign rows stand for themselves."""
         found = [self._resident(block) for block in self._blocks.values()]

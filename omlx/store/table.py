@@ -4,9 +4,8 @@
     commit    reservation out, block row and record rows in
 
 At every moment the sum of the rows' sizes is what finished, half-written and about-to-be-written files of all
-processes take; diskcache's triggers keep that sum in its Settings table. Beside it count the table and its log,
-the folders, and files without a row (`Census`). A process that dies leaves its reservation, which is void once
-the process is gone.
+processes take; diskcache's triggers keep that sum in its Settings table. A process that dies leaves its
+reservation, which is void once the process is gone.
 
 Why our own eviction: diskcache's policies know nothing of chains, and cull after the fact; here room is made
 before a byte is written.
@@ -28,10 +27,10 @@ from omlx.errors import CacheError
 from omlx.prefix.block import Block
 from omlx.store import rows
 from omlx.store.disk import DATABASE, BlockDisk, Entry, open_directory, remove_files
-from omlx.store.eviction import Cost, Demand, Key, plan_eviction
 from omlx.store.ledger import Ledger
-from omlx.store.schema import ReservationRow, block_key, record_key, reservation_key, row_of_block
-from omlx.store.sweep import Census, sweep, table_bytes
+from omlx.store.room import Room
+from omlx.store.schema import ReservationRow, block_key, reservation_key, row_of_block
+from omlx.store.sweep import Census, sweep
 from omlx.store.volume import Allowance, FreeBytes
 from omlx.types import BlockName
 
@@ -40,8 +39,6 @@ TROUBLE = (OSError, sqlite3.Error, diskcache.Timeout)
 
 _LOCK_TIMEOUT_S = 20.0
 _PAGE_BYTES = 4096
-#: What the table and its log may grow by between two looks at them: one transaction and 64 pages of log.
-_TABLE_MARGIN_BYTES = 512 * 1024
 _SETTINGS = {
     "eviction_policy": "none",
     "cull_limit": 0,
@@ -65,8 +62,6 @@ class Table:
         """Open or create it. Raises OSError, sqlite3.Error or diskcache.Timeout."""
         self._directory = directory
         self._allowance = allowance
-        self._free = free
-        self._protected_share = protected_share
         open_directory(directory)
         self._cache = diskcache.Cache(str(directory), timeout=_LOCK_TIMEOUT_S, disk=BlockDisk, **_SETTINGS)
         open_directory(directory)  # the log has come into being with the mode of the table; make sure
@@ -74,10 +69,9 @@ class Table:
         self._rows = rows.Rows(directory)
         self._active: set[bytes] = set()
         self._unreported: set[BlockName] = set()
-        self._census = Census()
         self.lock = threading.RLock()
         self.ledger = Ledger()
-        self.evicted_records = 0
+        self._room = Room(directory, self._cache, self._rows, self.ledger, allowance, free, protected_share)
 
     def close(self) -> None:
         """Close this thread's connections."""
@@ -104,7 +98,12 @@ class Table:
         """Return what the directory takes on the disk, as far as the ledger knows."""
         with self.lock:
             rows_bytes = self.ledger.total_bytes
-        return rows_bytes + self._beside_bytes()
+        return rows_bytes + self._room.beside_bytes()
+
+    @property
+    def evicted_records(self) -> int:
+        """Return how many records were evicted here since the table was opened."""
+        return self._room.evicted_records
 
     def reserve(self, block: Block, stems: Sequence[str], disk_bytes: int, changed: set[BlockName]) -> bytes:
         """Make room for a block's files and reserve it; return the reservation's key.
@@ -116,12 +115,11 @@ class Table:
         with self._transaction():
             changed |= self.refresh()
             self._require_parent(block)
-            granted = self._make_room(disk_bytes, block, changed)
+            granted = self._room.make(disk_bytes, block, changed)
             if granted:
+                row = ReservationRow(socket.gethostname(), os.getpid(), tuple(stems))
                 self._active.add(key)
-                self._cache.set(
-                    key, Entry(ReservationRow(socket.gethostname(), os.getpid(), tuple(stems)), disk_bytes)
-                )
+                self._cache.set(key, Entry(row, disk_bytes))
         if not granted:
             raise NoRoomError(f"no room for {disk_bytes} bytes of block {block.name.hex()}")
         return key
@@ -162,8 +160,13 @@ class Table:
         changed: set[BlockName] = set()
         with self._transaction():
             changed |= self.refresh()
-            self._make_room(0, None, changed)
-            changed |= self._drop_bare([block.name for block in self.ledger.blocks()])
+            self._room.make(0, None, changed)
+        return changed | self.refresh()
+
+    def drop_bare(self) -> set[BlockName]:
+        """Delete rows that serve nothing; only at start, when no block waits for what continues it."""
+        with self._transaction():
+            changed = self._room.drop_bare([block.name for block in self.ledger.blocks()])
         return changed | self.refresh()
 
     def free_files(self, disk_bytes: int) -> set[BlockName]:
@@ -172,30 +175,28 @@ class Table:
         Raises NoRoomError when there is not enough to give.
         """
         with self.lock:
-            plan = self._plan(disk_bytes, self._allowance.budget_bytes, disk_bytes, None)
+            plan = self._room.plan_files(disk_bytes)
             if plan is None:
                 raise NoRoomError("the volume is full and the cache has nothing left to give")
-            keys = [self._key(key) for key in plan]
-            files = {key: name for name, key in self.ledger.filenames().items()}
-        for key in keys:
-            if key in files:
-                self._cache.disk.remove(files[key])
-        return self.delete(keys)
+            keys = {self._room.key(key) for key in plan}
+            files = [name for name, key in self.ledger.filenames().items() if key in keys]
+        for name in files:
+            self._cache.disk.remove(name)
+        with self._transaction():
+            changed = self._room.evict(plan, ())
+        return changed | self.refresh()
 
     def sweep(self, grace_s: float) -> tuple[Census, set[BlockName]]:
         """Delete void reservations, old leftovers and rows without a file; count what else is there."""
         with self.lock:
             changed = self.refresh()
-            void = [
-                key for key, held in self.ledger.reservations().items() if self._is_void(key, *held, grace_s)
-            ]
+            held = self.ledger.reservations()
             files = self.ledger.filenames()
             reserved = self.ledger.reserved_stems()
-        for key in void:
-            stems = self.ledger.reservations()[key][0].stems
-            self.release(key, stems)
-        census = sweep(self._directory, files, reserved, grace_s)
-        self._census = census
+        for key, (row, made) in held.items():
+            if self._is_void(key, row, made, grace_s):
+                self.release(key, row.stems)
+        census = self._room.census = sweep(self._directory, files, reserved, grace_s)
         changed |= self.delete(files[name] for name in census.lost)
         return census, changed
 
@@ -231,13 +232,6 @@ class Table:
         if block.parent is not None and block.parent not in self.ledger:
             raise NoRoomError(f"the parent of block {block.name.hex()} is not on disk")
 
-    def _path(self, block: Block) -> set[BlockName]:
-        path, at = {block.name}, block.parent
-        while at is not None and (parent := self.ledger.block(at)) is not None:
-            path.add(at)
-            at = parent.parent
-        return path
-
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Write under the lock; when that fails, roll back in the ledger too, by reading the table anew."""
@@ -251,84 +245,9 @@ class Table:
             self._cache.close()
             with self.lock:
                 self._unreported |= {block.name for block in self.ledger.blocks()}
-                touches = self.ledger.take_touches()
-                self.ledger = Ledger()
-                self.ledger.return_touches(touches)
+                self.ledger.forget_all()
                 self._rows.forget_all()
             raise
-
-    def _make_room(self, need: int, newcomer: Block | None, changed: set[BlockName]) -> bool:
-        """Evict until `need` more bytes fit; return whether they do. Inside a transaction.
-
-        Evicted bytes count as free at once: a volume with snapshots may give them back later or never, and
-        measuring again would empty the cache.
-        """
-        free = self._free(self._directory)
-        while excess := self._allowance.excess(ours := self._ours(), free, need):
-            limit = self._allowance.limit(ours, free) - (ours - self._rows_bytes())
-            # A little more than asked for, so that a full cache does not plan anew for each block.
-            plan = self._plan(excess + limit // 64, limit, need, newcomer)
-            plan = plan or self._plan(excess, limit, need, newcomer)
-            if not plan:
-                return False
-            before = self._rows_bytes()
-            changed.update(self._evict(plan))
-            free += before - self._rows_bytes()
-        return True
-
-    def _ours(self) -> int:
-        """Return what the directory takes, and what the table may grow by until it is measured again."""
-        return self._rows_bytes() + self._beside_bytes() + _TABLE_MARGIN_BYTES
-
-    def _rows_bytes(self) -> int:
-        """Return the sum of all rows' sizes; in a transaction it is ahead of the ledger, which follows commits."""
-        return int(self._cache.reset("size"))
-
-    def _plan(self, num_bytes: int, limit: int, need: int, newcomer: Block | None) -> tuple[Key, ...] | None:
-        """Plan to free that many bytes; all rows together may take `limit`. Without a newcomer nothing is protected."""
-        demand = Demand(
-            need=Cost(num_bytes),
-            budget_bytes=limit,
-            newcomer_bytes=need,
-            keep=self._path(newcomer) if newcomer else (),
-            protected_share=self._protected_share if newcomer else 0.0,
-        )
-        return plan_eviction(self.ledger.residents(), demand)
-
-    def _evict(self, plan: Iterable[Key]) -> set[BlockName]:
-        """Delete planned records, and the rows of blocks that then serve nothing."""
-        changed = set()
-        for name, kind in plan:
-            self._erase(self._key((name, kind)))
-            changed.add(name)
-            self.evicted_records += 1
-        return changed | self._drop_bare(changed)
-
-    def _drop_bare(self, names: Iterable[BlockName]) -> set[BlockName]:
-        """Delete the rows of these blocks, and then of their ancestors, that serve nothing; return their names."""
-        dropped = set()
-        for name in tuple(names):
-            at: BlockName | None = name
-            while at is not None and self.ledger.is_bare_leaf(at):
-                block = self.ledger.block(at)
-                self._erase(block_key(at))
-                dropped.add(at)
-                at = block.parent if block else None
-        return dropped
-
-    def _erase(self, key: bytes) -> None:
-        """Delete one row and its file, in a transaction, with the ledger following at once."""
-        self._cache.delete(key)
-        self.ledger.forget(key)
-        self._rows.forget(key)
-
-    def _key(self, key: Key) -> bytes:
-        """Return the row key that a planner's key stands for; a foreign row's name is its key."""
-        name, kind = key
-        return bytes(name) if self.ledger.is_foreign(name) else record_key(name, kind)
-
-    def _beside_bytes(self) -> int:
-        return table_bytes(self._directory) + self._census.folder_bytes + self._census.other_bytes
 
     def _is_void(self, key: bytes, row: ReservationRow, made: float, grace_s: float) -> bool:
         if key in self._active:

@@ -24,6 +24,7 @@ class FakeSequence:
         self._layout = layout
         self._tokens = tokens.tolist()
         self._choose = choose
+        self.device_s: dict[str, float] = {}
         self._rows = kv_rows(tokens[:resume])
         #: the first token that a sliding group still holds
         self._first = {group: max(0, resume - (group.window or resume)) for group in self._groups()}

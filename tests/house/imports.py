@@ -26,7 +26,7 @@ ROOM_LINES = {
 NEIGHBOURS = {("store", "prefix"), ("engine", "models")}
 
 #: Modules that a room may import although they are above it, with the reason.
-UPWARD = {("kv", "omlx.models.blas"): "the BLAS must be loaded before the first import of MLX"}
+UPWARD = {("kv", "omlx.blas"): "the BLAS must be loaded before the first import of MLX"}
 
 #: Rooms that may import MLX.
 MLX_ROOMS = frozenset({"engine", "models", "kv", "codecs"})

@@ -1,6 +1,6 @@
 """What the parity tests share: a tiny model of every family, run on the grid, captured and restored."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,8 +23,6 @@ from omlx.store.record import Record, check_record
 CHUNK = 64
 #: The bound of the contract on float32 logits between grid points.
 BOUND = 1e-4
-#: The same with quantized keys and values, where rounding may move a value by a whole step.
-QUANTIZED_BOUND = 2e-2
 
 Captured = list[tuple[int, int, dict[str, Record]]]
 
@@ -71,11 +69,31 @@ def tiny(family: str) -> Tiny:
     return Tiny(module, new_caches, probe_layout(module, new_caches()))
 
 
-def bound_of(family: str) -> float:
-    return QUANTIZED_BOUND if family.endswith("_bits") else BOUND
+#: Families that are smooth in their inputs: rounding stays rounding. Elsewhere it may tip a choice of experts or a
+#: step of quantization, with or without a cache, and then one token's logits jump.
+SMOOTH = frozenset({
+    "llama",
+    "llama_concatenate",
+    "gemma3",
+    "qwen3_5",
+    "mamba2",
+    "falcon_h1",
+    "baichuan_m1",
+    "recurrent_gemma",
+})
+
+
+def assert_within_bound(family: str, left, right) -> None:
+    """Assert that logits of the same tokens differ by rounding alone; where it may tip something, by the median."""
+    by_token = np.abs(left - right).max(axis=1)
+    if family in SMOOTH:
+        assert by_token.max() <= BOUND
+    else:
+        assert np.median(by_token) <= (10 * BOUND if family.endswith("_bits") else BOUND)
 
 
 def tokens_of(count: int, seed: int = 0):
+    """Return random tokens, the same for the same arguments."""
     return np.random.default_rng(seed).integers(8, 500, count).astype(np.int32)
 
 
@@ -86,29 +104,32 @@ def forward(model: Tiny, caches, tokens) -> Any:
     return logits
 
 
-def run(model: Tiny, caches, tokens, start: int, captured: Captured | None = None, cuts: Iterable[int] = ()):
+def run(model: Tiny, caches, tokens, start: int = 0, *, captured: Captured | None = None, cuts=()):
     """Prefill from `start` on the grid, then run the last token; return the logits of all as NumPy."""
     logits = []
     for end in chunk_ends(start, len(tokens) - 1, CHUNK, cuts):
         logits.append(forward(model, caches, tokens[start:end]))
         if captured is not None:
-            captured.append((start, end, captured_range(model, caches, start, end)))
+            captured.append((start, end, capture_range(model, caches, start, end)))
         start = end
     logits.append(forward(model, caches, tokens[-1:]))
     return np.concatenate([np.array(part) for part in logits])
 
 
-def decode(model: Tiny, caches, tokens, start: int, every: int, captured: Captured) -> None:
-    """Run tokens from `start` one by one, capturing whenever `every` are new."""
+def decode(model: Tiny, caches, tokens, start: int, *, every: int) -> Captured:
+    """Run tokens from `start` one by one; return what was captured each time `every` were new."""
+    captured: Captured = []
     since = start
     for position in range(start, len(tokens)):
         forward(model, caches, tokens[position : position + 1])
         if position + 1 - since == every:
-            captured.append((since, position + 1, captured_range(model, caches, since, position + 1)))
+            captured.append((since, position + 1, capture_range(model, caches, since, position + 1)))
             since = position + 1
+    return captured
 
 
-def captured_range(model: Tiny, caches, start: int, end: int) -> dict[str, Record]:
+def capture_range(model: Tiny, caches, start: int, end: int) -> dict[str, Record]:
+    """Capture one range, and see that its records have the shapes that the layout gives."""
     records = capture(caches, model.layout, [(start, end)])[0]
     for record in records.values():
         check_record(record, model.layout, end - start)
@@ -133,12 +154,13 @@ def pieces_to(captured: Captured, resume: int, *, from_disk: bool = False) -> li
     ]
 
 
-def resumed(model: Tiny, tokens, pieces: Sequence[Piece], resume: int, cuts: Iterable[int] = ()):
-    """Restore to `resume` and run the rest; return its logits."""
+def restored(model: Tiny, pieces: Sequence[Piece], resume: int) -> list[Any]:
+    """Return fresh caches, filled from the pieces."""
     caches = model.new_caches()
     restore(caches, model.layout, pieces, resume)
-    return run(model, caches, tokens, resume, cuts=cuts)
+    return caches
 
 
-def difference(left, right) -> float:
-    return float(np.abs(left - right).max())
+def resumed(model: Tiny, tokens, pieces: Sequence[Piece], resume: int):
+    """Restore to `resume` and run the rest; return its logits."""
+    return run(model, restored(model, pieces, resume), tokens, resume)

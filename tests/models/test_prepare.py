@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from omlx.errors import ModelLoadError
-from omlx.models.blas import user_cache
+from omlx.blas import user_cache
 from omlx.models.catalog import CATALOG, GEMMA3, SMOLLM2, CatalogEntry, find_entry
 from omlx.models.prepare import prepare
 from tests.models.tiny_gguf import tiny_entry

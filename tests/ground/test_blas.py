@@ -10,7 +10,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere MLX doe
 
 REPORT = """
 import dataclasses, json
-from omlx.models.blas import ensure_blas
+from omlx.blas import ensure_blas
 blas = ensure_blas()
 import mlx.core as mx
 import numpy as np
@@ -66,7 +66,7 @@ def test_mlx_is_bound_to_it(tmp_path: Path) -> None:
 def test_the_copy_is_made_once_and_whole(tmp_path: Path) -> None:
     """Several processes that start at once end up with one copy, and later ones leave it alone."""
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
-    script = "from omlx.models.blas import ensure_blas; assert ensure_blas().path, ensure_blas().why"
+    script = "from omlx.blas import ensure_blas; assert ensure_blas().path, ensure_blas().why"
     running = [subprocess.Popen([sys.executable, "-c", script], env=env) for _ in range(4)]
     assert [process.wait() for process in running] == [0] * 4
     (copy,) = (tmp_path / "omlx" / "blas").iterdir()
@@ -118,4 +118,4 @@ def test_too_late_is_told() -> None:
 
 def test_speed_is_measured() -> None:
     """`gflops` measures a speed above zero."""
-    assert report("from omlx.models.blas import gflops\nprint(gflops(64))") > 0
+    assert report("from omlx.blas import gflops\nprint(gflops(64))") > 0

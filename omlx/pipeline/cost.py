@@ -1,0 +1,200 @@
+"""What a prompt will cost: measured rates, kept per model, and the plan that follows from them.
+
+The rates are running averages of what this machine did for this model. A plan weighs restoring a match against
+computing the same tokens: when both rates are known and restoring would be slower, it computes.
+"""
+
+import threading
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from omlx.prefix.layout import Layout
+from omlx.prefix.match import Match
+from omlx.types import Fingerprint
+
+Rate: TypeAlias = Literal["prefill", "decode", "restore", "fetch", "tokenize"]
+
+#: Weight of one new observation in a running average.
+_WEIGHT = 0.3
+#: Observations of less work than this say more about overhead than about the rate.
+_LEAST_WORK: dict[Rate, float] = {"prefill": 32, "decode": 4, "restore": 65536, "fetch": 65536, "tokenize": 256}
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Work per second of one model on this machine: tokens for prefill, decode and tokenize, bytes for the others.
+
+    0.0 means: not measured yet.
+    """
+
+    prefill: float = 0.0
+    decode: float = 0.0
+    restore: float = 0.0
+    fetch: float = 0.0
+    tokenize: float = 0.0
+
+    def seconds(self, rate: Rate, work: float) -> float:
+        """Return the seconds that much work takes; 0.0 when the rate is not known."""
+        known: float = getattr(self, rate)
+        return work / known if known else 0.0
+
+    def observed(self, rate: Rate, work: float, seconds: float) -> "Rates":
+        """Return the rates after one more observation."""
+        if work < _LEAST_WORK[rate] or seconds <= 0:
+            return self
+        known: float = getattr(self, rate)
+        new = work / seconds if not known else known + _WEIGHT * (work / seconds - known)
+        return msgspec.structs.replace(self, **{rate: new})
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """What is remembered of a model between runs, so that a dry run needs no weights."""
+
+    fingerprint: Fingerprint
+    layout: Layout
+    rates: Rates = Rates()
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What will be done for a prompt, before it is done. Times in seconds, 0.0 where no rate is known.
+
+    Attributes:
+        prompt_tokens: length of the prompt.
+        matched_tokens: how many of its first tokens are stored.
+        resume: how many of them will be restored; the rest is computed.
+        hot_tokens: restored tokens whose records are all in RAM.
+        cold_tokens: restored tokens of which a record must be read from disk.
+        hot_bytes: bytes of records taken from RAM.
+        cold_bytes: bytes of records read from disk.
+        restore_s: estimated time to fetch and restore.
+        prefill_s: estimated time to compute the rest.
+        cold_run_s: estimated time to compute the whole prompt.
+        decision: `restore` or `compute`.
+        reason: why, in words.
+    """
+
+    prompt_tokens: int
+    matched_tokens: int
+    resume: int
+    hot_tokens: int
+    cold_tokens: int
+    hot_bytes: int
+    cold_bytes: int
+    restore_s: float
+    prefill_s: float
+    cold_run_s: float
+    decision: Literal["restore", "compute"]
+    reason: str
+
+
+def make_plan(prompt_tokens: int, match: Match | None, layout: Layout | None, rates: Rates, least: int) -> Plan:
+    """Decide whether a match is worth restoring. `least` is the fewest tokens that are. Pure."""
+    cold_run_s = rates.seconds("prefill", prompt_tokens)
+    if match is None or layout is None:
+        return _compute(prompt_tokens, 0, cold_run_s, "no cache is used")
+    if match.resume < least:
+        reason = f"only {match.resume} tokens could be reused" if match.resume else _no_reuse(match)
+        return _compute(prompt_tokens, match.matched, cold_run_s, reason)
+    hot_bytes, cold_bytes = match_bytes(match, layout)
+    restore_s = rates.seconds("fetch", cold_bytes) + rates.seconds("restore", hot_bytes + cold_bytes)
+    known = rates.prefill and rates.restore and (rates.fetch or not cold_bytes)
+    if known and restore_s > rates.seconds("prefill", match.resume):
+        reason = f"restoring {match.resume} tokens would take {restore_s:.3f} s, computing them less"
+        return _compute(prompt_tokens, match.matched, cold_run_s, reason)
+    return Plan(
+        prompt_tokens,
+        match.matched,
+        match.resume,
+        match.hot_tokens,
+        match.cold_tokens,
+        hot_bytes,
+        cold_bytes,
+        restore_s,
+        rates.seconds("prefill", prompt_tokens - match.resume),
+        cold_run_s,
+        "restore",
+        str(match.shortfall) if match.shortfall else "everything that is stored is reused",
+    )
+
+
+def match_bytes(match: Match, layout: Layout) -> tuple[int, int]:
+    """Return the bytes of the records that a match takes from RAM and from disk."""
+    found = {"hot": 0, "cold": 0}
+    for piece in match.pieces:
+        for kind, tier in piece.tiers.items():
+            found[tier] += layout.record_bytes(kind, piece.block.num_tokens)
+    return found["hot"], found["cold"]
+
+
+def _no_reuse(match: Match) -> str:
+    return str(match.shortfall) if match.shortfall and match.matched else "nothing of this prompt is stored"
+
+
+def _compute(prompt_tokens: int, matched: int, cold_run_s: float, reason: str) -> Plan:
+    return Plan(prompt_tokens, matched, 0, 0, 0, 0, 0, 0.0, cold_run_s, cold_run_s, "compute", reason)
+
+
+class CostBook:
+    """The profiles of all models seen, kept as small files. Safe on any thread.
+
+    Args:
+        folder: where the files are; None keeps them in memory only.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._profiles: dict[Fingerprint, Profile] = {}
+        self._lock = threading.Lock()
+
+    def rates(self, fingerprint: Fingerprint) -> Rates:
+        """Return what is known of a model."""
+        profile = self.profile(fingerprint)
+        return profile.rates if profile else Rates()
+
+    def profile(self, fingerprint: Fingerprint) -> Profile | None:
+        """Return a model's profile, from this run or an earlier one; None when there is none or it cannot be read."""
+        with self._lock:
+            if fingerprint not in self._profiles and (stored := self._read(fingerprint)) is not None:
+                self._profiles[fingerprint] = stored
+            return self._profiles.get(fingerprint)
+
+    def know(self, fingerprint: Fingerprint, layout: Layout) -> None:
+        """Remember a model's layout, and what was measured of it before."""
+        known = self.profile(fingerprint)
+        rates = known.rates if known else Rates()
+        with self._lock:
+            self._profiles[fingerprint] = Profile(fingerprint, layout, rates)
+
+    def observe(self, fingerprint: Fingerprint, rate: Rate, work: float, seconds: float) -> None:
+        """Take in one measurement of a model that is known."""
+        with self._lock:
+            profile = self._profiles.get(fingerprint)
+            if profile is not None:
+                rates = profile.rates.observed(rate, work, seconds)
+                self._profiles[fingerprint] = msgspec.structs.replace(profile, rates=rates)
+
+    def save(self) -> None:
+        """Write every profile, each by a new file that takes the old one's place. Raises OSError."""
+        if self._folder is None:
+            return
+        with self._lock:
+            profiles = list(self._profiles.values())
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for profile in profiles:
+            path = self._path(profile.fingerprint)
+            temporary = path.with_suffix(".new")
+            temporary.write_bytes(msgspec.json.encode(profile))
+            temporary.replace(path)
+
+    def _read(self, fingerprint: Fingerprint) -> Profile | None:
+        if self._folder is None:
+            return None
+        try:
+            return msgspec.json.decode(self._path(fingerprint).read_bytes(), type=Profile)
+        except (OSError, msgspec.MsgspecError):
+            return None  # a profile is a convenience: without it the next run measures again
+
+    def _path(self, fingerprint: Fingerprint) -> Path:
+        assert self._folder is not None  # checked by the callers
+        return self._folder / f"{fingerprint}.json"
