@@ -44,7 +44,11 @@ def _console_lines(*, colors: bool) -> list[Processor]:
 
 
 class Stopwatch:
-    """Add up wall-clock seconds by name; the parts of one request."""
+    """Add up wall-clock seconds by name; the parts of one request.
+
+    `began` and `ended` say when a part begins and when it is over; they do nothing here, see
+    `omlx.pipeline.timeline.Timeline`.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -56,3 +60,9 @@ class Stopwatch:
     def since(self, name: str, started: float) -> None:
         """Add the time since `started` (a `time.perf_counter()` reading)."""
         self.add(name, time.perf_counter() - started)
+
+    def began(self, name: str) -> None:
+        """Take note that a part begins."""
+
+    def ended(self, name: str) -> None:
+        """Take note that a part is over."""

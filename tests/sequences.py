@@ -1,8 +1,12 @@
-"""Sequences of blocks for tests of prefix and store: small layouts, and records whose values tell their tokens."""
+"""Sequences of blocks for tests of prefix and store.
+
+Small layouts, and records whose values tell their tokens.
+"""
 
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+
 from omlx.prefix.block import Block
 from omlx.prefix.hasher import Chain, PrefixHasher
 from omlx.prefix.layout import LayerGroup, Layout, TensorSpec
@@ -14,6 +18,7 @@ OTHER_MODEL = Fingerprint("b" * 32)
 
 
 def group(kind: RecordKind, dim: int = 4, window: int | None = None) -> LayerGroup:
+    """Return a group of two layers with one head."""
     shape = (2, 1, dim) if kind == "state" else (2, 1, -1, dim)
     names = ("conv",) if kind == "state" else ("keys", "values")
     tensors = tuple(TensorSpec(f"{kind}.{name}", shape, "float32") for name in names)
@@ -80,6 +85,7 @@ def records(
 
 
 def digest_of(tokens: Sequence[int], fingerprint: Fingerprint = MODEL) -> bytes:
+    """Return the digest of these tokens."""
     hasher = PrefixHasher(fingerprint)
     hasher.update(as_tokens(tokens))
     return hasher.digest()

@@ -58,6 +58,7 @@ _GPT_OSS: dict[str, Any] = {
     "num_key_value_heads": 2,
     "head_dim": 16,
     "vocab_size": VOCABULARY,
+    "max_position_embeddings": 65536,
     "sliding_window": WINDOW,
     "rope_theta": 10000,
 }
@@ -111,6 +112,7 @@ _MAMBA2: dict[str, Any] = {
     "time_step_limit": [0.001, 0.1],
     "time_step_rank": "auto",
     "vocab_size": VOCABULARY,
+    "max_position_embeddings": 65536,
 }
 _LATENT: dict[str, Any] = {
     "hidden_size": 64,
@@ -205,6 +207,7 @@ _FALCON_H1: dict[str, Any] = {
     "lm_head_multiplier": 4.0,
     "ssm_out_multiplier": 1.0,
     "vocab_size": VOCABULARY,
+    "max_position_embeddings": 65536,
 }
 #: A CacheList of a state and full or sliding attention: all three kinds of record.
 _BAICHUAN_M1: dict[str, Any] = {
@@ -222,6 +225,7 @@ _BAICHUAN_M1: dict[str, Any] = {
     "conv_window": 2,
     "rms_norm_eps": 1e-6,
     "vocab_size": VOCABULARY,
+    "max_position_embeddings": 65536,
 }
 #: States and sliding attention, no layer that keeps everything.
 _RECURRENT_GEMMA: dict[str, Any] = {
@@ -239,6 +243,7 @@ _RECURRENT_GEMMA: dict[str, Any] = {
     "attention_window_size": WINDOW,
     "block_types": ["recurrent", "recurrent", "attention"],
     "vocab_size": VOCABULARY,
+    "max_position_embeddings": 65536,
 }
 #: Block-sparse attention whose indexer keeps keys and values of no width.
 _MINIMAX_M3: dict[str, Any] = {
@@ -262,6 +267,7 @@ _MINIMAX_M3: dict[str, Any] = {
         "index_block_size": 16,
         "index_topk_blocks": 2,
         "vocab_size": VOCABULARY,
+        "max_position_embeddings": 65536,
     },
 }
 

@@ -108,9 +108,10 @@ class ServerProcess:
     def _ready(self) -> bool:
         try:
             health = self.health()
-        except (OSError, OmlxError, ValueError):
-            return False
+        except OSError:
+            return False  # nobody listens yet
         return any(model["loaded"] for model in health["models"])
 
     def _log_end(self) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+        lines = self.log.read_text(errors="replace").splitlines()[-8:]
+        return "\n".join(line[:1000] for line in lines)

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from omlx.pipeline.explanation import Explanation
 from omlx.pipeline.request import Request
+from omlx.pipeline.timeline import RequestTrace, Tell
 from omlx.text.delta import Delta
 
 
@@ -64,4 +66,19 @@ class Backend(Protocol):
 
     def health(self) -> Health:
         """Return how things stand. Must not wait for the device."""
+        ...
+
+    def explain(self, request: Request, *, show_text: bool = False) -> Explanation:
+        """Return what the request would do and why, without doing it. Takes as long as tokenizing does.
+
+        Raises UnknownModelError, and what refuses the request before prefill.
+        """
+        ...
+
+    def traces(self) -> tuple[RequestTrace, ...]:
+        """Return the requests that ended lately, the latest last."""
+        ...
+
+    def listen(self, tell: Tell) -> Callable[[], None]:
+        """Call `tell` with every event of requests from now on; return what ends that."""
         ...

@@ -4,15 +4,15 @@
     ├──────────┼──────┼───┼─────────┼───────────────────┤──┤
                                                       the last token is run by the first decode step
 
-A cold run and a run resumed at any chunk end run the same chunks from there on. Matrix products are only bit-equal
-between runs of equal shape, so this is what makes a restored answer equal to a computed one.
+A cold run and a run resumed at any chunk end run the same chunks from there on. Matrix products are only
+bit-equal between runs of equal shape, so this is what makes a restored answer equal to a computed one.
 """
 
 from collections.abc import Iterable, Iterator
 
 
 def chunk_ends(start: int, end: int, chunk_tokens: int, cuts: Iterable[int] = ()) -> Iterator[int]:
-    """Yield the end of each chunk of `[start, end)`: every grid point and every cut in between, then `end`."""
+    """Yield the end of each chunk of `[start, end)`: grid points and cuts in between, then `end`."""
     inner = sorted(cut for cut in set(cuts) if start < cut < end)
     inner.append(end)
     position = start

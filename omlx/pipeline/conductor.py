@@ -113,9 +113,11 @@ class _Walk:
         try:
             for stage in group.stages:
                 self.state.check_cancelled()
+                self.state.watch.began(stage.name())
                 started = time.perf_counter()
                 stage.run(self.state, self.services)
                 self.state.watch.since(stage.name(), started)
+                self.state.watch.ended(stage.name())
         except OmlxError as error:
             self.advance(error)
         except Exception as error:  # the boundary of the host and io lanes
@@ -136,8 +138,8 @@ def device_steps(stages: tuple[Stage, ...], state: State, services: Services) ->
     """Join device stages into one generator of work.
 
     A stage that runs `during` others is run after each of their steps, and in its own place. When the request
-    is cancelled it is run once more, so that what was computed is kept. A piece that fails raises in the stage
-    that asked for it.
+    is cancelled it is run once more, so that what was computed is kept. A piece that fails raises in the
+    stage that asked for it.
     """
     try:
         for stage in stages:
@@ -156,6 +158,7 @@ def _followed(stage: Stage, followers: list[Stage], state: State, services: Serv
     """Run a stage; after each of its steps, the last included, run its followers."""
     steps = _timed(stage, state, services)
     outcome: Outcome | None = None
+    state.watch.began(stage.name())
     while True:
         state.check_cancelled()
         work = _resume(steps, outcome)
@@ -163,6 +166,7 @@ def _followed(stage: Stage, followers: list[Stage], state: State, services: Serv
             for follower in followers:
                 yield from _timed(follower, state, services)
         if work is None:
+            state.watch.ended(stage.name())
             return
         outcome = yield from _outcome(work)
 

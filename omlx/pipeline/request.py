@@ -26,7 +26,11 @@ class Sampling(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `max_tokens` bounds the answer; None leaves it to the model's settings and window."""
+    """One request.
+
+    `max_tokens` bounds the answer; None leaves it to the model's settings and window. `explain` asks for an
+    `Explanation` with the answer.
+    """
 
     id: RequestId
     model: str
@@ -35,3 +39,4 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    explain: bool = False

@@ -23,9 +23,9 @@ A device stage with `during = ("prefill", "decode")` is also run after each step
 sequence grow; `run` is called afresh each time and must pick up where the last call ended.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -33,17 +33,47 @@ from omlx.pipeline.cost import CostBook
 from omlx.pipeline.inflight import InFlight
 from omlx.pipeline.state import State
 from omlx.pipeline.work import Work
-from omlx.store.store import BlockStore
+from omlx.prefix.block import Block
+from omlx.prefix.layout import Layout
+from omlx.prefix.match import Match
+from omlx.store.record import Record
+from omlx.store.store import Loaded, Placement
+from omlx.types import BlockName, Fingerprint, RecordKind, Tokens
 
 Lane: TypeAlias = Literal["host", "io", "device"]
 Steps: TypeAlias = Generator[Work, Any, None]
+
+
+class Store(Protocol):
+    """Find, load and keep blocks; see `omlx.store.store.BlockStore`, which a running server has.
+
+    A dry run has `omlx.explain.disk.DiskStore`, which finds what that would find on disk and keeps nothing.
+    """
+
+    def match(
+        self, fingerprint: Fingerprint, tokens: Tokens, layout: Layout, limit: int | None = None
+    ) -> Match:
+        """Return what can be reused of a prompt, at most `limit` tokens. Changes nothing."""
+        ...
+
+    def load(self, match: Match, layout: Layout) -> Loaded:
+        """Bring all records of a match into RAM; what is gone or damaged shortens it."""
+        ...
+
+    def put(self, block: Block, records: Mapping[RecordKind, Record], layout: Layout) -> Placement:
+        """Keep records of a block; return where they are."""
+        ...
+
+    def resubmit(self, path: Iterable[BlockName]) -> int:
+        """Queue blocks that are in RAM only for the disk; return how many are there or queued."""
+        ...
 
 
 @dataclass(frozen=True)
 class Services:
     """What stages are given to work with. `store` is None when no tier is configured."""
 
-    store: BlockStore | None
+    store: Store | None
     inflight: InFlight = field(default_factory=InFlight)
     costs: CostBook = field(default_factory=lambda: CostBook(None))
 

@@ -25,12 +25,14 @@ INITIAL_FIELDS = frozenset({"request", "model"})
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What `fetch` brought: records for tokens `[0, resume)`, and how many tokens each tier gave."""
+    """What `fetch` brought: records for tokens `[0, resume)`, and how many tokens and bytes each tier gave."""
 
     resume: int = 0
     pieces: tuple[Piece, ...] = ()
     hot_tokens: int = 0
     cold_tokens: int = 0
+    hot_bytes: int = 0
+    cold_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

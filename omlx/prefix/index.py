@@ -8,17 +8,17 @@ leaves another's path:
              |- b: [0, 100) -|
                              |-- d: [100, 300) of another sequence, shares 50 tokens --
 
-A block can be used at position p when it starts at p, its `prefix` is the digest of the query's first p tokens,
-and its first token is the query's next. How many of its tokens can be used is found by comparing them: no
-digest is trusted for tokens that can be compared.
+A block can be used at position p when it starts at p, its `prefix` is the digest of the query's first p
+tokens, and its first token is the query's next. How many of its tokens can be used is found by comparing
+them: no digest is trusted for tokens that can be compared.
 
 Why the walk is complete. Call a block *usable* as above, provided usable blocks cover everything before its
-start. Take a usable block c that starts at p > 0 and whose parent q is present: the sequence that wrote c agreed
-with the query up to p, and q holds the token before p, so q is usable too and shares its tokens up to p. Hence
-each usable block is found from its parent, by induction from the blocks at 0. Blocks whose parent is absent (or
-does not reach their start) are *loose*; their starts are tried as well. So it is enough to try, in ascending
-order, 0, the starts of the children of usable blocks, and the starts of loose blocks: each position costs one
-copy of a running digest and one dictionary lookup.
+start. Take a usable block c that starts at p > 0 and whose parent q is present: the sequence that wrote c
+agreed with the query up to p, and q holds the token before p, so q is usable too and shares its tokens up to
+p. Hence each usable block is found from its parent, by induction from the blocks at 0. Blocks whose parent is
+absent (or does not reach their start) are *loose*; their starts are tried as well. So it is enough to try, in
+ascending order, 0, the starts of the children of usable blocks, and the starts of loose blocks: each position
+costs one copy of a running digest and one dictionary lookup.
 """
 
 import heapq
@@ -111,7 +111,10 @@ class BlockIndex:
         return True
 
     def walk(self, fingerprint: Fingerprint, tokens: Tokens) -> tuple[Step, ...]:
-        """Return every block that the tokens run through, by start: each covered position lies in one of them."""
+        """Return every block that the tokens run through, by start.
+
+        Each covered position lies in one of them.
+        """
         data = token_bytes(tokens)
         hasher, hashed = PrefixHasher(fingerprint), 0
         starts = [0, *set(self._loose.get(fingerprint, {}).values())]

@@ -6,10 +6,10 @@
     state                               ^ a snapshot exactly at it (a block's state is that of its end)
                                         resume <= limit
 
-The resume point is the longest position for which every kind of layer has what it needs. A part that is missing
-moves the point towards 0; it never leaves a restore with a hole. Each kind is covered on its own, since blocks
-may overlap with different cuts and lose records of one kind only: a cover takes, at each position, the block
-that reaches farthest (fewest pieces), and ends each piece where the next block begins.
+The resume point is the longest position for which every kind of layer has what it needs. A part that is
+missing moves the point towards 0; it never leaves a restore with a hole. Each kind is covered on its own,
+since blocks may overlap with different cuts and lose records of one kind only: a cover takes, at each
+position, the block that reaches farthest (fewest pieces), and ends each piece where the next block begins.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,10 +40,10 @@ class Step:
 class Piece:
     """Records that a restore takes from one block: its tokens `[block.start, block.start + used)`.
 
-    `tiers` names the record kinds to take, and where each is. Of the pieces that name `kv`, in order, the first
-    begins at 0, each begins where the one before it ends, and the last ends at `resume`. Those that name
-    `window` are contiguous too, and begin at or before `resume - window`. One piece names `state`; its block
-    ends at `resume`.
+    `tiers` names the record kinds to take, and where each is. Of the pieces that name `kv`, in order, the
+    first begins at 0, each begins where the one before it ends, and the last ends at `resume`. Those that
+    name `window` are contiguous too, and begin at or before `resume - window`. One piece names `state`; its
+    block ends at `resume`.
     """
 
     block: Block
@@ -76,10 +76,10 @@ class Shortfall:
 class Match:
     """What a prompt can reuse.
 
-    `resume` is where computing begins. `matched` tokens agreed with stored tokens, whatever records are left of
-    them; `stored` of these need not be written again (like `resume`, but without the limit and the states).
-    `hot_tokens + cold_tokens == resume`: a token is cold when a record that covers it came from disk.
-    `steps` are all blocks that agreed, by start.
+    `resume` is where computing begins. `matched` tokens agreed with stored tokens, whatever records are left
+    of them; `stored` of these need not be written again (like `resume`, but without the limit and the
+    states). `hot_tokens + cold_tokens == resume`: a token is cold when a record that covers it came from
+    disk. `steps` are all blocks that agreed, by start.
     """
 
     fingerprint: Fingerprint
@@ -94,7 +94,10 @@ class Match:
     steps: tuple[Step, ...]
 
     def parent(self, position: int) -> BlockName | None:
-        """Return the block that holds the token before `position <= matched`: the parent of a block cut there."""
+        """Return the block that holds the token before `position <= matched`.
+
+        The parent of a block cut there.
+        """
         holders = [step.block for step in self.steps if step.block.start < position <= step.end]
         if not holders and position > 0:
             raise ValueError(f"position {position} is past the {self.matched} tokens that matched")

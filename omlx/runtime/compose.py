@@ -20,9 +20,9 @@ def open_store(cache: CacheSettings, pipelines: Sequence[Pipeline]) -> BlockStor
     tiers = {tier for pipeline in pipelines for tier in pipeline_tiers(pipeline)}
     if not tiers:
         return None
-    hot = HotTier(cache.hot) if "hot" in tiers else None
+    hot = HotTier(int(cache.hot)) if "hot" in tiers else None
     directory = Path(cache.directory).expanduser()
-    cold = ColdTier(directory, cache.cold, max_share=cache.disk_share) if "cold" in tiers else None
+    cold = ColdTier(directory, int(cache.cold), max_share=cache.disk_share) if "cold" in tiers else None
     return BlockStore(hot, cold)
 
 

@@ -23,11 +23,13 @@ class FetchStage(Stage, frozen=True, tag="fetch"):
             return
         started = time.perf_counter()
         loaded = services.store.load(state.match, state.model.layout)
-        _, cold_bytes = match_bytes(loaded.match, state.model.layout)
+        hot_bytes, cold_bytes = match_bytes(loaded.match, state.model.layout)
         services.costs.observe(state.model.fingerprint, "fetch", cold_bytes, time.perf_counter() - started)
         state.restored = Restored(
             loaded.resume,
             tuple(Piece(piece.used, piece.block.num_tokens, piece.records) for piece in loaded.pieces),
             loaded.match.hot_tokens,
             loaded.match.cold_tokens,
+            hot_bytes,
+            cold_bytes,
         )

@@ -1,5 +1,6 @@
 """tokenize: render the conversation with the model's chat template and turn it into tokens."""
 
+import time
 from typing import ClassVar
 
 import numpy as np
@@ -20,12 +21,15 @@ class TokenizeStage(Stage, frozen=True, tag="tokenize"):
     assigns: ClassVar[tuple[str, ...]] = ("text", "starts", "tokens")
     lane: ClassVar[Lane] = "host"
 
-    def run(self, state: State, services: Services) -> None:  # noqa: ARG002 - one signature for all stages
+    def run(self, state: State, services: Services) -> None:
         """Assign the prompt's text, tokens and the character at which each token begins.
 
         Raises ContextLengthError when not even one token of an answer would fit; RequestError for an empty prompt.
         """
+        started = time.perf_counter()
         text, encoding = self._encode(state)
+        spent = time.perf_counter() - started
+        services.costs.observe(state.model.fingerprint, "tokenize", len(encoding.tokens), spent)
         if len(encoding.tokens) == 0:
             raise RequestError("the prompt is empty", param="messages", hint="send at least one token of text")
         if len(encoding.tokens) >= state.model.window_tokens:

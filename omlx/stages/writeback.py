@@ -15,13 +15,12 @@ import structlog
 
 from omlx.config.settings import PositiveInt
 from omlx.errors import CacheError
-from omlx.pipeline.stage import Lane, Services, Stage, Steps
+from omlx.pipeline.stage import Lane, Services, Stage, Steps, Store
 from omlx.pipeline.state import State, Written
 from omlx.pipeline.work import Capture
 from omlx.prefix.hasher import Chain
 from omlx.prefix.match import Match
 from omlx.store.record import Record
-from omlx.store.store import BlockStore
 from omlx.types import RecordKind, Tier, Tokens
 
 log = structlog.get_logger()
@@ -87,7 +86,7 @@ def block_ranges(start: int, end: int, block_tokens: int, cuts: Iterable[int]) -
 
 
 def _put(
-    store: BlockStore,
+    store: Store,
     state: State,
     tokens: Tokens,
     match: Match,

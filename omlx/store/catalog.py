@@ -1,8 +1,8 @@
 """Catalog: the index of blocks, and who holds which of their records.
 
-A block is in the index while a tier or the queue holds it, or while a block in the index continues it: without
-the tokens in between, what continues it could not be found. Nothing about whereabouts is kept twice: tiers and queue
-are asked.
+A block is in the index while a tier or the queue holds it, or while a block in the index continues it:
+without the tokens in between, what continues it could not be found. Nothing about whereabouts is kept twice:
+tiers and queue are asked.
 """
 
 import threading

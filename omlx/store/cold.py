@@ -3,18 +3,17 @@
     write     reserve (table.py) -> each file: temporary name, fsync, rename -> commit; one thread only
     read      the ledger knows file, length and checksum: no table, no lock; another process may have evicted
               the file, which is a miss
-    trouble   volume full: give up files of our own and try once more; still full, read-only or gone: writing is
-              suspended, `stats().suspended` says why, and it is tried again after `retry_s`
+    trouble   volume full: give up files of our own and try once more; still full, read-only or gone: writing
+              is suspended, `stats().suspended` says why, and it is tried again after `retry_s`
 
-A directory that vanished is made again only where it was: on the same device, in a parent that is still there.
-An unplugged drive leaves its mount point behind, and the system's disk must not be filled in its stead.
+What the outside world may do is listed in trouble.py; how the directory is opened and found again, in
+place.py.
 """
 
-import errno
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,25 +22,28 @@ import structlog
 from omlx.errors import CacheError, ConfigError
 from omlx.prefix.block import Block
 from omlx.store import tensorfile
-from omlx.store.disk import DATABASE, Entry, filename_of, new_stem, record_path, write_file
+from omlx.store.disk import Entry, filename_of, new_stem, record_path, write_file
+from omlx.store.place import Place
 from omlx.store.record import Record
 from omlx.store.schema import record_key
 from omlx.store.stats import ColdStats
-from omlx.store.table import TROUBLE, NoRoomError, Table
+from omlx.store.table import NoRoomError
+from omlx.store.trouble import TROUBLE, Suspension, is_full, words
 from omlx.store.volume import Allowance, FreeBytes, free_bytes
 from omlx.types import BlockName, Fingerprint, RecordKind
-from omlx.units import format_size
 
 _log = structlog.get_logger(__name__)
 
 _BLOCK_BYTES = 4096
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 Listener = Callable[[Collection[BlockName]], None]
 
 
 class ColdTier:
-    """Records on disk. `write` and `maintain` belong to one thread; everything else may be called from any."""
+    """Records on disk.
+
+    `write` and `maintain` belong to one thread; everything else may be called from any.
+    """
 
     def __init__(
         self,
@@ -70,23 +72,20 @@ class ColdTier:
         Raises ConfigError when the directory cannot be used.
         """
         self.directory = directory.expanduser()
-        self._allowance = Allowance(budget_bytes, max_share, min_free_bytes)
-        self._free = free
-        self._protected_share = protected_share
-        self._grace_s = grace_s
-        self._retry_s = retry_s
+        allowance = Allowance(budget_bytes, max_share, min_free_bytes)
+        self._place = Place(self.directory, allowance, free, protected_share, grace_s)
+        self._suspension = Suspension(retry_s)
         self._counters: Counter[str] = Counter()
         self._listener: Listener = _ignore
-        self._suspended: str | None = None
-        self._wake_at = self._sweep_at = 0.0
+        self._clean_up_at = time.monotonic() + grace_s
         try:
-            self._table = self._open()
+            self._table = self._place.open()
+            self._device = self._place.device()
         except TROUBLE as error:
             raise ConfigError(
-                f"cache directory {self.directory} cannot be used: {_words(error)}",
+                f"cache directory {self.directory} cannot be used: {words(error)}",
                 hint="name a directory that can be written under [cache] directory",
             ) from error
-        self._device = self.directory.stat().st_dev
         self._table.release_thread()
 
     def listen(self, listener: Listener) -> None:
@@ -109,25 +108,29 @@ class ColdTier:
 
     def kinds(self, name: BlockName) -> tuple[RecordKind, ...]:
         """Return the kinds of record that are on disk for a block."""
-        return tuple(self._table.ledger.records(name))
+        with self._table.lock:
+            return tuple(self._table.ledger.records(name))
 
     @property
     def suspended(self) -> str | None:
         """Return why nothing is written at the moment; None when it is, or is about to be tried again."""
-        return self._suspended if time.monotonic() < self._wake_at else None
+        return self._suspension.reason
 
     def refresh(self) -> None:
         """Learn what other processes did. Costs 5 us when nothing changed."""
+        table = self._table
         try:
-            changed = self._table.refresh()
+            changed = table.refresh()
         except sqlite3.Error as error:
-            self._suspend(error)
+            if table is self._table:  # not one that was just replaced
+                self._suspension.begin(error)
             return
         self._report(changed)
 
     def read(self, name: BlockName, kind: RecordKind) -> Record:
         """Return a record, verified. Raises CacheError when it is gone or not what its row says."""
-        stored = self._table.ledger.records(name).get(kind)
+        with self._table.lock:
+            stored = self._table.ledger.records(name).get(kind)
         if stored is None:
             raise CacheError(f"no {kind} record of block {name.hex()} on disk")
         try:
@@ -142,8 +145,8 @@ class ColdTier:
             raise
         except OSError as error:
             self._count(missing_records=1)
-            _log.warning("cache record unreadable", block=name.hex(), kind=kind, reason=_words(error))
-            raise CacheError(f"{stored.filename} cannot be read: {_words(error)}") from error
+            _log.warning("cache record unreadable", block=name.hex(), kind=kind, reason=words(error))
+            raise CacheError(f"{stored.filename} cannot be read: {words(error)}") from error
         self._count(read_records=1, read_bytes=stored.row.file_bytes)
         return record
 
@@ -152,17 +155,6 @@ class ColdTier:
         self._count(corrupt_records=1)
         _log.warning("cache record corrupt", block=name.hex(), kind=kind, reason=reason)
         self._discard(name, kind)
-
-    def _discard(self, name: BlockName, kind: RecordKind) -> None:
-        """Delete one record and its row."""
-        try:
-            changed = self._table.delete([record_key(name, kind)])
-        except TROUBLE as error:
-            self._suspend(error)
-            return
-        finally:
-            self._table.release_thread()
-        self._report(changed | {name})
 
     def write(self, block: Block, records: Mapping[RecordKind, Record], window: int) -> bool:
         """Store the records that are not on disk yet; return whether all are now. Makes room first.
@@ -180,7 +172,7 @@ class ColdTier:
             try:
                 self._store(block, payloads)
             except TROUBLE as error:
-                if not (_is_full(error) and self._give_way(_disk_bytes(payloads))):
+                if not (is_full(error) and self._give_way(_disk_bytes(payloads))):
                     raise
                 self._store(block, payloads)
         except NoRoomError as error:
@@ -188,9 +180,9 @@ class ColdTier:
             _log.debug("block refused", reason=str(error))
             return False
         except TROUBLE as error:
-            self._suspend(error)
+            self._suspension.begin(error)
             return False
-        self._suspended = None
+        self._suspension.end()
         return True
 
     def touch(self, path: list[BlockName]) -> None:
@@ -204,32 +196,35 @@ class ColdTier:
 
     def maintain(self) -> None:
         """Persist uses; now and then clean up what crashes left, and give space back that others need."""
-        if self._suspended is not None and not self._awake():
+        if not self._awake():
             return
         self._table.persist_touches()
-        if time.monotonic() < self._sweep_at:
+        if time.monotonic() < self._clean_up_at:
             return
+        self._clean_up_at = time.monotonic() + self._place.grace_s
         try:
-            self._clean_up(self._table)
-            self._report(self._table.trim())
+            self._report(self._place.clean_up(self._table))
         except TROUBLE as error:
-            self._suspend(error)
+            self._suspension.begin(error)
 
     def clear(self, fingerprint: Fingerprint | None = None) -> int:
-        """Delete all rows and files (of one model); return the number of blocks. Raises CacheError on trouble."""
+        """Delete all rows and files (of one model); return the number of blocks.
+
+        Raises CacheError on trouble.
+        """
         try:
             self._table.refresh()
             with self._table.lock:
-                blocks = len({key[:20] for key in self._table.ledger.keys(fingerprint)})
+                blocks = [b for b in self._table.ledger.blocks() if fingerprint in (None, b.fingerprint)]
                 keys = self._table.ledger.keys(fingerprint)
             self._report(self._table.delete(keys))
             if fingerprint is None:
                 self._table.sweep(grace_s=0.0)
         except TROUBLE as error:
-            raise CacheError(f"{self.directory} cannot be cleared: {_words(error)}") from error
+            raise CacheError(f"{self.directory} cannot be cleared: {words(error)}") from error
         finally:
             self._table.release_thread()
-        return blocks
+        return len(blocks)
 
     def stats(self) -> ColdStats:
         """Return sizes and counters."""
@@ -239,7 +234,7 @@ class ColdTier:
             counters = self._counters.copy()
         return ColdStats(
             directory=str(self.directory),
-            budget_bytes=self._allowance.budget_bytes,
+            budget_bytes=self._place.allowance.budget_bytes,
             bytes=table.total_bytes(),
             blocks=blocks,
             records=records,
@@ -286,6 +281,17 @@ class ColdTier:
         self._count(written_records=len(payloads), written_bytes=written)
         self._report(changed)
 
+    def _discard(self, name: BlockName, kind: RecordKind) -> None:
+        """Delete one record and its row."""
+        try:
+            changed = self._table.delete([record_key(name, kind)])
+        except TROUBLE as error:
+            self._suspension.begin(error)
+            return
+        finally:
+            self._table.release_thread()
+        self._report(changed | {name})
+
     def _give_way(self, disk_bytes: int) -> bool:
         """Delete files of our own on a full volume; return whether that frees enough."""
         try:
@@ -294,42 +300,6 @@ class ColdTier:
             return False
         return True
 
-    def _open(self) -> Table:
-        """Open the table, set a damaged one aside, clean up, and come within the limits."""
-        try:
-            table = self._new_table()
-        except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
-                raise
-            _log.error("cache table damaged, starting with an empty one", reason=str(error))
-            for suffix in ("", "-wal", "-shm"):
-                (self.directory / f"{DATABASE}{suffix}").unlink(missing_ok=True)
-            table = self._new_table()
-        self._clean_up(table)
-        table.trim()
-        return table
-
-    def _new_table(self) -> Table:
-        table = Table(self.directory, self._allowance, self._free, self._protected_share)
-        table.refresh()
-        return table
-
-    def _clean_up(self, table: Table) -> None:
-        """Sweep, with one summary line."""
-        census, changed = table.sweep(self._grace_s)
-        self._sweep_at = time.monotonic() + self._grace_s
-        self._report(changed)
-        _log.info(
-            "cache directory",
-            directory=str(self.directory),
-            size=format_size(table.total_bytes()),
-            budget=format_size(self._allowance.budget_bytes),
-            blocks=len(list(table.ledger.blocks())),
-            removed_files=census.removed_files,
-            lost_files=len(census.lost),
-            other_files=census.other_files,
-        )
-
     def _awake(self) -> bool:
         """Return whether writing may be tried, after finding the directory again if it had gone."""
         if self.suspended is not None:
@@ -337,38 +307,21 @@ class ColdTier:
         if self._table.is_attached():
             return True
         try:
-            self._require_place()
+            self._place.require(self._device)
             gone = {block.name for block in self.blocks()}
-            fresh = self._open()
+            fresh = self._place.open()
         except TROUBLE as error:
-            self._suspend(error)
+            self._suspension.begin(error)
             return False
         self._table.close()
         self._table = fresh
-        self._device = self.directory.stat().st_dev
+        self._device = self._place.device()
         self._report(gone | {block.name for block in self.blocks()})
         return True
-
-    def _require_place(self) -> None:
-        """Raise FileNotFoundError when the directory would be made anew on another device than before."""
-        if (self.directory / DATABASE).exists():
-            return
-        place = self.directory if self.directory.exists() else self.directory.parent
-        if place.stat().st_dev != self._device:
-            raise FileNotFoundError(
-                errno.ENOENT, "the volume of the cache is not mounted", str(self.directory)
-            )
 
     def _count(self, **more: int) -> None:
         with self._table.lock:
             self._counters.update(more)
-
-    def _suspend(self, error: BaseException) -> None:
-        reason = _words(error)
-        if self._suspended != reason:
-            _log.warning("cache writes suspended", reason=reason, retry_s=self._retry_s)
-        self._suspended = reason
-        self._wake_at = time.monotonic() + self._retry_s
 
     def _report(self, changed: Collection[BlockName]) -> None:
         if changed:
@@ -382,23 +335,3 @@ def _ignore(_names: Collection[BlockName]) -> None:
 def _disk_bytes(payloads: Collection[tensorfile.Payload]) -> int:
     """Return what the files will take at most, in whole blocks of the file system."""
     return sum(-(-payload.row.file_bytes // _BLOCK_BYTES) * _BLOCK_BYTES for payload in payloads)
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__context__
-
-
-def _is_full(error: BaseException) -> bool:
-    """Return whether a full volume is behind an error; diskcache hides SQLite's in a Timeout."""
-    return any(
-        (isinstance(cause, OSError) and cause.errno in _FULL)
-        or (isinstance(cause, sqlite3.Error) and "full" in str(cause))
-        for cause in _causes(error)
-    )
-
-
-def _words(error: BaseException) -> str:
-    cause = list(_causes(error))[-1]
-    return f"{type(cause).__name__}: {cause}"

@@ -5,8 +5,8 @@
     <directory>/a/<31 hex digits>.omlx.safetensors   a record; folder and digits are its stem, which is random
 
 Names are random, never derived from the key: diskcache deletes the old file of a key by name, and a name that
-comes back would delete the new one (and a reader that holds an old row must find nothing, not another record).
-Files with other names are never touched.
+comes back would delete the new one (and a reader that holds an old row must find nothing, not another
+record). Files with other names are never touched.
 """
 
 import os
@@ -65,7 +65,7 @@ class BlockDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache ships no typ
             raise CacheError("the cache holds a pickled key; it is not read")
         return bytes(key)
 
-    def store(self, value: Any, read: bool, key: Any = None) -> tuple[int, int, str | None, bytes]:
+    def store(self, value: Any, read: bool, key: Any = None) -> tuple[int, int, str | None, bytes]:  # noqa: ARG002 - diskcache's
         """Return the columns (size, mode, filename, value) of an entry."""
         if not isinstance(value, Entry) or read:
             raise CacheError(f"cache values are entries, not {type(value).__name__}")
@@ -83,12 +83,15 @@ class BlockDisk(diskcache.Disk):  # type: ignore[misc]  # diskcache ships no typ
             raise CacheError(f"the row of {filename} is not that of a record")
         return tensorfile.read(record_path(Path(self._directory), filename), row)
 
-    def filename(self, key: Any = None, value: Any = None) -> tuple[str, str]:
+    def filename(self, *_: Any, **__: Any) -> tuple[str, str]:
         """Raise CacheError: files are named before the table hears of them."""
         raise CacheError("the table does not name files")
 
     def remove(self, file_path: str) -> None:
-        """Delete a file of ours, if it is still there; its folder stays, so that writers do not race for it."""
+        """Delete a file of ours, if it is still there.
+
+        Its folder stays, so that writers do not race for it.
+        """
         with suppress(OSError, CacheError):
             record_path(Path(self._directory), file_path).unlink()
 
@@ -118,7 +121,10 @@ def record_path(directory: Path, filename: str) -> Path:
 
 
 def write_file(directory: Path, stem: str, payload: tensorfile.Payload) -> int:
-    """Make a record's file appear at once and whole: temporary name, fsync, rename. Return its bytes on disk."""
+    """Make a record's file appear at once and whole: temporary name, fsync, rename.
+
+    Return its bytes on disk.
+    """
     final = directory / filename_of(stem)
     temporary = final.with_name(stem[1:] + _TEMPORARY)
     # Only the folder: when the cache directory itself is gone, the drive may be, and must not be made up.
@@ -142,7 +148,10 @@ def remove_files(directory: Path, stem: str) -> None:
 
 
 def open_directory(directory: Path) -> None:
-    """Make the cache directory (0700) and its table's file (0600), or give them these modes. Raises OSError."""
+    """Make the cache directory (0700) and its table's file (0600), or give them these modes.
+
+    Raises OSError.
+    """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory.chmod(0o700)
     for folder in _FOLDERS:

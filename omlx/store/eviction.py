@@ -1,19 +1,20 @@
 """Eviction: which records go when room is needed. Pure: residents in, keys out; the tiers carry it out.
 
-A chain is useful from its root on, so a block goes only when nothing that continues it is left. In this order:
+A chain is useful from its root on, so a block goes only when nothing that continues it is left. In this
+order:
 
 1. `window` records that no likely resume needs. Likely resume points are the ends of chains and the places
-   where chains branch; the last `window` tokens before them matter, and as many again, since a prompt that leaves
-   a chain does so shortly before its end.
-2. `state` records in the middle of a chain that has a later one; the snapshot that stands closest behind the one
-   before it goes first, so that what remains is sparse: its loss makes a branch recompute fewest tokens.
+   where chains branch; the last `window` tokens before them matter, and as many again, since a prompt that
+   leaves a chain does so shortly before its end.
+2. `state` records in the middle of a chain that has a later one; the snapshot that stands closest behind the
+   one before it goes first, so that what remains is sparse: its loss makes a branch recompute fewest tokens.
 3. Whole blocks, leaves before roots, least recently used first.
 
 Scan resistance, after segmented LRU (Karedla, Love, Wherry: Caching strategies to improve disk system
-performance, 1994): blocks that were used again since they were written are protected, most recently used first,
-up to a share of the budget. The rest is on probation. A one-off prompt, however long, displaces only what is on
-probation; what then does not fit is refused. The segments are computed, not kept: they follow from use
-counts and access times, which also survive a restart.
+performance, 1994): blocks that were used again since they were written are protected, most recently used
+first, up to a share of the budget. The rest is on probation. A one-off prompt, however long, displaces only
+what is on probation; what then does not fit is refused. The segments are computed, not kept: they follow from
+use counts and access times, which also survive a restart.
 
 A path is touched tail first, head last, so an ancestor is never older than its descendants, and the protected
 blocks are whole heads of chains.
@@ -116,7 +117,10 @@ class _Tree:
                 self.children.setdefault(resident.parent, []).append(resident)
 
     def resume_points(self, resident: Resident) -> set[int]:
-        """Return likely resume points inside `(start, end]`: the end of a chain, and where others branch off."""
+        """Return likely resume points inside `(start, end]`.
+
+        The end of a chain, and where others branch off.
+        """
         children = self.children.get(resident.name, [])
         if len(children) == 1 and children[0].start == resident.end:
             return set()
@@ -192,7 +196,10 @@ def _protected(residents: Iterable[Resident], demand: Demand) -> set[BlockName]:
 
 
 def _leaves_first(tree: _Tree, spared: Collection[BlockName]) -> Iterator[BlockName]:
-    """Yield blocks that may go: those without resident children, least recently used first; parents follow."""
+    """Yield blocks that may go: those without resident children, least recently used first.
+
+    Parents follow.
+    """
     waiting = {name: len(children) for name, children in tree.children.items()}
     heap = [
         (r.accessed, -r.end, r.name)

@@ -71,7 +71,9 @@ class HotTier:
         window: int,
         path: Iterable[BlockName],
     ) -> tuple[bool, tuple[Key, ...]]:
-        """Take in the records that are not here yet: all or none. Return whether they are here, and what went.
+        """Take in the records that are not here yet: all or none.
+
+        Return whether they are here, and what went.
 
         `path` are the block's ancestors, here or not; none of them goes for it.
         """

@@ -13,6 +13,7 @@ from omlx.store.schema import (
     BlockRow,
     RecordRow,
     ReservationRow,
+    Row,
     block_key,
     block_of_row,
     decode_row,
@@ -50,8 +51,8 @@ class _Reservation:
 class Ledger:
     """Follow the table's changes. Not thread-safe.
 
-    Rows of other versions, and rows that cannot be read, are *foreign*: never found, but they take space and can
-    be evicted. The same goes for records without their block's row.
+    Rows of other versions, and rows that cannot be read, are *foreign*: never found, but they take space and
+    can be evicted. The same goes for records without their block's row.
     """
 
     _blocks: dict[BlockName, Block] = field(default_factory=dict)
@@ -105,7 +106,10 @@ class Ledger:
         return key in self._foreign
 
     def keys(self, fingerprint: Fingerprint | None) -> list[bytes]:
-        """Return the keys of all rows of one model, children before parents; of all rows when None is given."""
+        """Return the keys of all rows of one model, children before parents.
+
+        Of all rows when None is given.
+        """
         if fingerprint is None:
             return list(self._sizes)
         blocks = [block for block in self._blocks.values() if block.fingerprint == fingerprint]
@@ -200,9 +204,11 @@ class Ledger:
                     )
             if name not in self._blocks:
                 problems.append(f"records of {name.hex()} have no block row")
-        for block in self._blocks.values():
-            if block.parent is not None and block.parent not in self._blocks:
-                problems.append(f"block {block.name.hex()} continues {block.parent.hex()}, which has no row")
+        problems += [
+            f"block {block.name.hex()} continues {block.parent.hex()}, which has no row"
+            for block in self._blocks.values()
+            if block.parent is not None and block.parent not in self._blocks
+        ]
         return problems
 
     def _resident(self, block: Block) -> Resident:
@@ -226,20 +232,23 @@ class Ledger:
         if raw.filename is not None:
             self._files[raw.key] = raw.filename
         try:
-            row = decode_row(raw.value)
-            if is_reservation(raw.key) and isinstance(row, ReservationRow):
-                self._reservations[raw.key] = _Reservation(row, raw.store_time)
-                return set()
-            name, kind = split_key(raw.key)
-            if kind is None and isinstance(row, BlockRow):
-                self._add_block(block_of_row(name, row), _Use(raw.access_time, raw.access_count))
-            elif isinstance(row, RecordRow) and row.kind == kind and raw.filename is not None:
-                self._records.setdefault(name, {})[kind] = StoredRecord(row, raw.filename, raw.size)
-            else:
-                raise CacheError(f"row {raw.key.hex()} does not hold what its key says")
+            return self._add_row(raw, decode_row(raw.value))
         except CacheError:
             self._foreign[raw.key] = raw.access_time
             return set()
+
+    def _add_row(self, raw: RawRow, row: Row) -> set[BlockName]:
+        """Take in a row that could be decoded. Raises CacheError when it does not fit its key."""
+        if is_reservation(raw.key) and isinstance(row, ReservationRow):
+            self._reservations[raw.key] = _Reservation(row, raw.store_time)
+            return set()
+        name, kind = split_key(raw.key)
+        if kind is None and isinstance(row, BlockRow):
+            self._add_block(block_of_row(name, row), _Use(raw.access_time, raw.access_count))
+        elif isinstance(row, RecordRow) and row.kind == kind and raw.filename is not None:
+            self._records.setdefault(name, {})[kind] = StoredRecord(row, raw.filename, raw.size)
+        else:
+            raise CacheError(f"row {raw.key.hex()} does not hold what its key says")
         return {name}
 
     def _add_block(self, block: Block, use: _Use) -> None:

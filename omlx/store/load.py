@@ -124,7 +124,10 @@ class Loader:
         return None
 
     def _read(self, block: Block, kind: RecordKind, layout: Layout) -> Record | None:
-        """Return a record from disk that has the layout's shapes, or None. The cold tier counts and logs why."""
+        """Return a record from disk that has the layout's shapes, or None.
+
+        The cold tier counts and logs why.
+        """
         cold = self._catalog.cold
         if cold is None:
             return None

@@ -16,9 +16,10 @@ Buffers = Mapping[str, npt.NDArray[Any]]
 class Record:
     """Hold one record's arrays by tensor name.
 
-    `buffers` are NumPy arrays that any thread may read (bfloat16 as uint16). `arrays` are ready device arrays,
-    made and touched on the device thread only; opaque here. A record captured from a running sequence has both
-    over the same memory; one read from disk has buffers until the device thread first uses it, arrays after.
+    `buffers` are NumPy arrays that any thread may read (bfloat16 as uint16). `arrays` are ready device
+    arrays, made and touched on the device thread only; opaque here. A record captured from a running sequence
+    has both over the same memory; one read from disk has buffers until the device thread first uses it,
+    arrays after.
     """
 
     __slots__ = ("arrays", "buffers", "kind", "nbytes", "num_arrays")
@@ -39,7 +40,7 @@ class Record:
 
 
 def check_record(record: Record, layout: Layout, num_tokens: int) -> None:
-    """Raise CacheError unless the record has exactly the arrays that the layout gives for a block of that length.
+    """Raise CacheError unless the record has the arrays that the layout gives for a block of that length.
 
     A record that holds device arrays alone is taken as it is: they are opaque here.
     """

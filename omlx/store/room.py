@@ -3,8 +3,8 @@
     limit of the directory = rows (files finished, half-written and reserved) + table and log
                              + folders + files without a row + margin
 
-The margin is what table and log may grow by until they are measured again. Room is made before a byte is written;
-the plan itself is pure (eviction.py).
+The margin is what table and log may grow by until they are measured again. Room is made before a byte is
+written; the plan itself is pure (eviction.py).
 """
 
 from collections.abc import Collection, Iterable
@@ -27,11 +27,15 @@ _TABLE_MARGIN_BYTES = 512 * 1024
 
 
 class Room:
-    """Measure and evict. Every method but `beside_bytes` is called in a transaction, under the table's lock."""
+    """Measure and evict.
+
+    Every method but `beside_bytes` is called in a transaction, under the table's lock.
+    """
 
     def __init__(
         self,
         directory: Path,
+        *,
         cache: diskcache.Cache,
         rows: Rows,
         ledger: Ledger,
@@ -50,10 +54,12 @@ class Room:
         self.evicted_records = 0
 
     def make(self, need: int, newcomer: Block | None, changed: set[BlockName]) -> bool:
-        """Evict until `need` more bytes fit; return whether they do. Adds the blocks that lost something to `changed`.
+        """Evict until `need` more bytes fit; return whether they do.
 
-        Without a newcomer nothing is protected. Evicted bytes count as free at once: a volume with snapshots may
-        give them back later or never, and measuring again would empty the cache.
+        Adds the blocks that lost something to `changed`.
+
+        Without a newcomer nothing is protected. Evicted bytes count as free at once: a volume with snapshots
+        may give them back later or never, and measuring again would empty the cache.
         """
         free = self._free(self._directory)
         keep = self._path(newcomer) if newcomer else frozenset()
@@ -74,12 +80,18 @@ class Room:
         return True
 
     def plan_files(self, disk_bytes: int) -> tuple[Key, ...] | None:
-        """Return records whose files take that many bytes together, none protected; None when all are not enough."""
+        """Return records whose files take that many bytes together, none protected.
+
+        None when all are not enough.
+        """
         demand = Demand(Cost(disk_bytes), self._allowance.budget_bytes, protected_share=0.0)
         return plan_eviction(self._ledger.residents(), demand)
 
     def evict(self, plan: Iterable[Key], keep: Collection[BlockName]) -> set[BlockName]:
-        """Delete planned records, and the rows of blocks that then serve nothing; return the blocks concerned."""
+        """Delete planned records, and the rows of blocks that then serve nothing.
+
+        Return the blocks concerned.
+        """
         changed = set()
         for name, kind in plan:
             self._erase(self.key((name, kind)))
@@ -88,7 +100,10 @@ class Room:
         return changed | self.drop_bare(changed, keep)
 
     def drop_bare(self, names: Iterable[BlockName], keep: Collection[BlockName] = ()) -> set[BlockName]:
-        """Delete the rows of these blocks, then of their ancestors, that serve nothing; return their names."""
+        """Delete the rows of these blocks, then of their ancestors, that serve nothing.
+
+        Return their names.
+        """
         dropped = set()
         for name in tuple(names):
             at: BlockName | None = name
@@ -109,7 +124,7 @@ class Room:
         return table_bytes(self._directory) + self.census.folder_bytes + self.census.other_bytes
 
     def _plan(self, demand: Demand) -> tuple[Key, ...] | None:
-        """Plan for a little more than is asked for, so that a full cache does not plan anew for each block."""
+        """Plan for a little more than is asked for: a full cache need not plan anew for each block."""
         residents = self._ledger.residents()
         more = Cost(demand.need.bytes + demand.budget_bytes // 64)
         return plan_eviction(residents, replace(demand, need=more)) or plan_eviction(residents, demand)
@@ -118,7 +133,10 @@ class Room:
         return self._rows_bytes() + self.beside_bytes() + _TABLE_MARGIN_BYTES
 
     def _rows_bytes(self) -> int:
-        """Return the sum of all rows' sizes: the Settings table is ahead of the ledger, which follows commits."""
+        """Return the sum of all rows' sizes.
+
+        The Settings table is ahead of the ledger, which follows commits.
+        """
         return int(self._cache.reset("size"))
 
     def _erase(self, key: bytes) -> None:

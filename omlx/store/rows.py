@@ -1,14 +1,14 @@
 """Rows: follow the cold tier's table with a connection of its own, which only reads.
 
-diskcache has no call that lists rows with their columns, and another process may change the table at any time.
-`Rows.changes()` asks SQLite first whether any other connection has committed (`PRAGMA data_version`, 5 us); only
-then it looks, and mostly at new rows alone:
+diskcache has no call that lists rows with their columns, and another process may change the table at any
+time. `Rows.changes()` asks SQLite first whether any other connection has committed (`PRAGMA data_version`, 5
+us); only then it looks, and mostly at new rows alone:
 
     rowid   1 ... last_seen | last_seen+1 ...      new rows always get the largest rowid + 1
 
-A rowid is given out again only after the row with the largest one was deleted. So if the row at `last_seen` is
-still the same, all new rows are behind it; and if then the count of rows agrees, none was deleted. Otherwise all
-keys are compared.
+A rowid is given out again only after the row with the largest one was deleted. So if the row at `last_seen`
+is still the same, all new rows are behind it; and if then the count of rows agrees, none was deleted.
+Otherwise all keys are compared.
 """
 
 import sqlite3
@@ -51,7 +51,10 @@ class Changes:
 
 
 class Rows:
-    """Follow the table of one cache directory. Not thread-safe; may be used from any thread, one at a time."""
+    """Follow the table of one cache directory.
+
+    Not thread-safe; may be used from any thread, one at a time.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._connection = connect(directory, "ro")
@@ -170,9 +173,11 @@ def scan(directory: Path) -> Iterator[tuple[RawRow, BlockRow | RecordRow]]:
     if not (directory / DATABASE).is_file():
         return
     try:
-        with tempfile.TemporaryDirectory(prefix="omlx-scan-") as scratch:
-            with closing(_connect_unchanged(directory, Path(scratch))) as connection:
-                rows = [_raw(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM Cache")]  # noqa: S608
+        with (
+            tempfile.TemporaryDirectory(prefix="omlx-scan-") as scratch,
+            closing(_connect_unchanged(directory, Path(scratch))) as connection,
+        ):
+            rows = [_raw(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM Cache")]  # noqa: S608
     except sqlite3.Error as error:
         raise CacheError(f"the table of {directory} cannot be read: {error}") from error
     for raw in rows:
@@ -186,8 +191,8 @@ def scan(directory: Path) -> Iterator[tuple[RawRow, BlockRow | RecordRow]]:
 def _connect_unchanged(directory: Path, scratch: Path) -> sqlite3.Connection:
     """Open the table so that nothing in the directory changes.
 
-    A reader of a write-ahead log makes its index file when there is none. Without a log the table is read as it
-    is; with a log and no index (its writer was killed) both are copied aside.
+    A reader of a write-ahead log makes its index file when there is none. Without a log the table is read as
+    it is; with a log and no index (its writer was killed) both are copied aside.
     """
     log, log_index = (directory / f"{DATABASE}{end}" for end in ("-wal", "-shm"))
     if not log.exists() or log.stat().st_size == 0:

@@ -6,9 +6,10 @@
                    "k" "w" "s" its kv, window and state record: one safetensors file each
                  "r" + 16 random bytes: a reservation, bytes that a writer is about to use
 
-A block row outlives its records as long as blocks continue it: its tokens are what a lookup compares on the way.
-A row of a newer version is a miss and is left alone (the budget may still evict it); one of an older version is
-brought up to date in memory by `MIGRATIONS`, one number at a time, or is a miss when a step is lacking.
+A block row outlives its records as long as blocks continue it: its tokens are what a lookup compares on the
+way. A row of a newer version is a miss and is left alone (the budget may still evict it); one of an older
+version is brought up to date in memory by `MIGRATIONS`, one number at a time, or is a miss when a step is
+lacking.
 """
 
 import zlib
@@ -121,7 +122,8 @@ def encode_row(row: Row) -> bytes:
 def decode_row(value: bytes, migrations: Mapping[int, Migration] = MIGRATIONS) -> Row:
     """Return the row that a value column holds, migrated when it is older.
 
-    Raises UnknownVersionError for a version that cannot be reached, CacheError for anything that is not a row.
+    Raises UnknownVersionError for a version that cannot be reached, CacheError for anything that is not a
+    row.
     """
     try:
         version, body = msgspec.msgpack.decode(value, type=tuple[int, msgspec.Raw])

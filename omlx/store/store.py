@@ -4,8 +4,8 @@
     load      plan -> records in RAM; what fails is left out and planned again (load.py)
     put       record -> hot tier, and queue -> writer thread -> cold tier
 
-A block that the queue has no room for, or that the disk failed to take, is *owed*: it stays in RAM, as long as it
-may, and is queued when the writer has nothing else to do, or at close.
+A block that the queue has no room for, or that the disk failed to take, is *owed*: it stays in RAM, as long
+as it may, and is queued when the writer has nothing else to do, or at close.
 """
 
 import time
@@ -108,7 +108,10 @@ class BlockStore:
         return Placement(hot=hot, cold=outcome == "kept")
 
     def resubmit(self, path: Iterable[BlockName]) -> int:
-        """Queue blocks of a path, head first, that are in RAM only; return how many are on disk or queued now."""
+        """Queue blocks of a path, head first, that are in RAM only.
+
+        Return how many are on disk or queued now.
+        """
         kept = 0
         with self._catalog.lock:
             for name in path:
@@ -228,7 +231,10 @@ class BlockStore:
                 del self._owed[name]
 
     def _written(self, name: BlockName) -> None:
-        """Let go of a block that was queued, unless it is kept somewhere; owe it when the disk was in trouble."""
+        """Let go of a block that was queued, unless it is kept somewhere.
+
+        Owe it when the disk was in trouble.
+        """
         with self._catalog.lock:
             if self._hot and self._cold and self._cold.suspended and self._hot.holds(name):
                 self._owed[name] = None

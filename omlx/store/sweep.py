@@ -23,7 +23,10 @@ _TABLE_FILES = {DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-jou
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """What a sweep found. `other_bytes`: of files without a row; `folder_bytes`: of the folders themselves."""
+    """What a sweep found.
+
+    `other_bytes`: of files without a row; `folder_bytes`: of the folders themselves.
+    """
 
     removed_files: int = 0
     removed_bytes: int = 0
@@ -73,7 +76,10 @@ def table_bytes(directory: Path) -> int:
 
 
 def _walk(directory: Path) -> Iterator[tuple[str, os.stat_result | None]]:
-    """Yield every file below, by relative path, with its status; folders with None. Links are not followed."""
+    """Yield every file below, by relative path, with its status; folders with None.
+
+    Links are not followed.
+    """
     stack = [""]
     while stack:
         relative = stack.pop()

@@ -34,9 +34,6 @@ from omlx.store.sweep import Census, sweep
 from omlx.store.volume import Allowance, FreeBytes
 from omlx.types import BlockName
 
-#: What the outside world can do to a transaction. diskcache turns a failed BEGIN of any cause into Timeout.
-TROUBLE = (OSError, sqlite3.Error, diskcache.Timeout)
-
 _LOCK_TIMEOUT_S = 20.0
 _PAGE_BYTES = 4096
 _SETTINGS = {
@@ -71,7 +68,15 @@ class Table:
         self._unreported: set[BlockName] = set()
         self.lock = threading.RLock()
         self.ledger = Ledger()
-        self._room = Room(directory, self._cache, self._rows, self.ledger, allowance, free, protected_share)
+        self._room = Room(
+            directory,
+            cache=self._cache,
+            rows=self._rows,
+            ledger=self.ledger,
+            allowance=allowance,
+            free=free,
+            protected_share=protected_share,
+        )
 
     def close(self) -> None:
         """Close this thread's connections."""

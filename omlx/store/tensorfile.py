@@ -4,11 +4,11 @@
     header           JSON: name -> {dtype, shape, data_offsets}, "__metadata__"; padded to 8 bytes
     data             the arrays, widest items first, no holes
 
-Why not the library's writer: it takes a path, so that mode, exclusive creation and fsync would each need another
-open, and it reports a full disk as text in an exception of its own. The format is thirty lines; the library
-reads our files in a test. The reader checks length, CRC-32 and header against the row in the index *before* an
-array is used: a truncated file never reads as zeros. Nothing is mapped: pages of a file that another
-process cuts short would kill this one.
+Why not the library's writer: it takes a path, so that mode, exclusive creation and fsync would each need
+another open, and it reports a full disk as text in an exception of its own. The format is thirty lines; the
+library reads our files in a test. The reader checks length, CRC-32 and header against the row in the index
+*before* an array is used: a truncated file never reads as zeros. Nothing is mapped: pages of a file that
+another process cuts short would kill this one.
 """
 
 import os
@@ -62,7 +62,9 @@ class Payload:
 
 
 def pack(record: Record, window: int) -> Payload:
-    """Return a record as the bytes of a file, and the row that vouches for them. Contiguous arrays are not copied.
+    """Return a record as the bytes of a file, and the row that vouches for them.
+
+    Contiguous arrays are not copied.
 
     Raises CacheError when the record has no host buffers, or a dtype that cannot be stored.
     """
@@ -171,7 +173,10 @@ def _check_head(head: bytes, row: RecordRow, path: Path) -> Mapping[str, tuple[i
 
 
 def _fill(file: FileIO, data: npt.NDArray[np.uint8], crc: int, path: Path) -> int:
-    """Read the rest of the file into `data`; return the checksum carried on over it, while it is in the CPU's cache."""
+    """Read the rest of the file into `data`.
+
+    Return the checksum carried on over it, while it is in the CPU's cache.
+    """
     view, done = _bytes_of(data), 0
     while done < len(view):
         count = file.readinto(view[done : done + _CHUNK_BYTES])

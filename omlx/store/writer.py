@@ -49,7 +49,10 @@ class Writer:
         on_done: Callable[[BlockName], None],
         on_idle: Callable[[], None],
     ) -> None:
-        """Start the thread. It calls `on_done` after each job, whatever came of it, and `on_idle` with no job left."""
+        """Start the thread.
+
+        It calls `on_done` after each job, whatever came of it, and `on_idle` with no job left.
+        """
         self._cold = cold
         self._limit_bytes = limit_bytes
         self._on_done = on_done
@@ -112,7 +115,10 @@ class Writer:
             return self._changed.wait_for(lambda: not self._jobs, timeout=timeout_s)
 
     def close(self, timeout_s: float) -> int:
-        """Write what is queued for at most `timeout_s`, stop the thread, and return how many records were given up."""
+        """Write what is queued for at most `timeout_s`, then stop the thread.
+
+        Return how many records were given up.
+        """
         self.flush(timeout_s)
         with self._changed:
             self._closing = True
@@ -133,7 +139,10 @@ class Writer:
             )
 
     def _give_up(self, choose: Callable[["_Job"], bool]) -> int:
-        """Take waiting jobs out, not the one being written; return the number of their records. Under the lock."""
+        """Take waiting jobs out, not the one being written; return the number of their records.
+
+        Under the lock.
+        """
         chosen = [job for job in list(self._jobs)[1:] if choose(job)]
         for job in chosen:
             self._jobs.remove(job)
@@ -174,7 +183,7 @@ class Writer:
                     self._cold.maintain()
                 if not self._jobs:
                     self._on_idle()
-            except Exception:
+            except Exception:  # noqa: BLE001 - the boundary named above
                 _log.exception("cache writer failed")
         self._cold.release_thread()
 

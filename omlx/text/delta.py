@@ -53,11 +53,15 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The answer is complete. `seconds` maps a stage's name to the time spent in it."""
+    """The answer is complete. `seconds` maps a stage's name to the time spent in it.
+
+    `explanation` is the `omlx.pipeline.explanation.Explanation` of a request that asked for one, else None.
+    """
 
     reason: FinishReason
     usage: Usage
     seconds: dict[str, float] = field(default_factory=dict)
+    explanation: object = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,5 +46,5 @@ def test_the_models_file_is_the_one_given_or_the_one_here(tmp_path, monkeypatch)
     assert find_models_file(None) is None
     Path("models.toml").touch()
     assert Path("models.toml") == find_models_file(None)
-    with pytest.raises(ConfigError, match="other.toml does not exist; name an existing models.toml"):
+    with pytest.raises(ConfigError, match=r"other\.toml does not exist; name an existing models\.toml"):
         find_models_file("other.toml")

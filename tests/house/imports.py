@@ -8,7 +8,7 @@ from tests.house.source import Findings, Module
 
 #: The line of each room: a room imports rooms of lower lines only, and itself.
 ROOM_LINES = {
-    **dict.fromkeys(["errors", "types", "units", "registry", "telemetry"], 0),
+    **dict.fromkeys(["errors", "types", "units", "registry", "telemetry", "blas"], 0),
     "config": 1,
     **dict.fromkeys(["prefix", "store"], 2),
     "text": 3,
@@ -25,11 +25,8 @@ ROOM_LINES = {
 #: block; sequences run on models that are held.
 NEIGHBOURS = {("store", "prefix"), ("engine", "models")}
 
-#: Modules that a room may import although they are above it, with the reason.
-UPWARD = {("kv", "omlx.blas"): "the BLAS must be loaded before the first import of MLX"}
-
-#: Rooms that may import MLX.
-MLX_ROOMS = frozenset({"engine", "models", "kv", "codecs"})
+#: Rooms that may import MLX; `blas` measures it, once it is loaded.
+MLX_ROOMS = frozenset({"engine", "models", "kv", "codecs", "blas"})
 
 _MLX = re.compile(r"(mlx|mlx_lm)(\.|$)")
 _NO_MLX = re.compile(r"\bNo MLX\b")
@@ -52,11 +49,7 @@ def rooms(modules: Iterable[Module]) -> Findings:
 
 def _imported_rooms(module: Module) -> list[str]:
     """Return the rooms that a module imports, each once."""
-    names = [name for name, _ in module.imports()]
-    excused = [above for (room, above) in UPWARD if room == module.room]
-    parts = [
-        name.split(".") for name in names if not any(f"{name}.".startswith(f"{above}.") for above in excused)
-    ]
+    parts = [name.split(".") for name, _ in module.imports()]
     found = [part[1] for part in parts if part[0] == "omlx" and len(part) > 1]
     return [room for room in dict.fromkeys(found) if room in ROOM_LINES]
 

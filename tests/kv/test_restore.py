@@ -10,14 +10,20 @@ from tests.kv.parity import (
     BOUND,
     CHUNK,
     assert_within_bound,
+    cold_run,
     decode,
     host_copy,
     pieces_to,
     restored,
     resumed,
     run,
+    tiny,
     tokens_of,
 )
+
+# isort: split
+from omlx.kv.families import read, walk
+from omlx.kv.restore import restore
 
 
 def test_a_resume_at_a_grid_point_is_bit_equal_to_a_cold_run(model, cold):
@@ -29,7 +35,7 @@ def test_a_resume_at_a_grid_point_is_bit_equal_to_a_cold_run(model, cold):
 
 
 def test_a_resume_anywhere_is_bit_equal_to_a_cold_run_with_a_chunk_end_there(model, cold):
-    """Between grid points only the shape of the chunks differs: a cold run that is cut there has the same bits."""
+    """Between grid points only the chunks' shape differs: a cold run that is cut there has the same bits."""
     for resume in random.Random(7).sample(range(5, len(cold.tokens) - 1), 2):
         captured: list = []
         cut = run(model, model.new_caches(), cold.tokens, captured=captured, cuts=[resume])
@@ -66,11 +72,11 @@ def test_records_of_other_tokens_change_the_answer(model, cold):
 
 
 def test_tokens_captured_while_decoding_restore_the_caches_that_decoded_them(family, model, cold):
-    """After more decoded tokens than a window holds, a prompt goes on as from the live caches, and as a cold run."""
-    windows = [group.window for group in model.layout.groups if group.window]
+    """After two windows of decoded tokens a prompt goes on as from the live caches, and as a cold run."""
+    every = min((group.window for group in model.layout.groups if group.window), default=40)
+    end = CHUNK + 2 * every
     caches = restored(model, pieces_to(cold.captured, CHUNK), CHUNK)
-    end = CHUNK + 2 * min(windows, default=40)
-    captured = cold.captured[:1] + decode(model, caches, cold.tokens[:end], CHUNK, every=min(windows, default=40))
+    captured = cold.captured[:1] + decode(model, caches, cold.tokens[:end], CHUNK, every=every)
     live = run(model, caches, cold.tokens, end)
     logits = resumed(model, cold.tokens, pieces_to(captured, end, from_disk=True), end)
     np.testing.assert_array_equal(logits, live)
@@ -94,17 +100,27 @@ def test_records_do_not_change_when_the_sequence_goes_on(model, cold):
 def test_a_missing_kind_of_record_is_an_error_that_fills_nothing(model, cold):
     """A restore that lacks what one kind of layer needs raises, and leaves every cache empty."""
     for kind in model.layout.kinds():
-        pieces = pieces_to(cold.captured, 2 * CHUNK)
+        pieces = pieces_to(cold.captured, 2 * CHUNK, from_disk=True)
         for piece in pieces:
             piece.records.pop(kind)
-        with pytest.raises(CacheError, match=kind):
-            restored(model, pieces, 2 * CHUNK)
+        caches = model.new_caches()
+        with pytest.raises(CacheError, match=f"no {kind} record"):
+            restore(caches, model.layout, pieces, 2 * CHUNK)
+        assert not any(read(cache).arrays for _, cache in walk(caches))
 
 
 def test_a_state_used_in_part_is_an_error():
     """A state is that of its block's end: a piece that ends before it cannot give one."""
-    from tests.kv.conftest import _cold
-    from tests.kv.parity import tiny
-
     with pytest.raises(CacheError, match="no state record of position 100"):
-        restored(tiny("mamba2"), pieces_to(_cold("mamba2").captured, 100), 100)
+        restored(tiny("mamba2"), pieces_to(cold_run("mamba2").captured, 100), 100)
+
+
+def test_records_that_do_not_reach_back_are_an_error():
+    """Without the first block of `kv`, or with a part of the last window alone, there is no restore."""
+    pieces = pieces_to(cold_run("llama").captured, 2 * CHUNK)
+    with pytest.raises(CacheError, match="no kv record holds token 0 of"):
+        restored(tiny("llama"), pieces[1:], 2 * CHUNK)
+    pieces = pieces_to(cold_run("gemma3").captured, 2 * CHUNK + 9)
+    del pieces[0].records["window"], pieces[1].records["window"]
+    with pytest.raises(CacheError, match="no window record holds token 89 of"):
+        restored(tiny("gemma3"), pieces, 2 * CHUNK + 9)

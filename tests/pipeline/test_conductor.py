@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from omlx.errors import CancelledError, CacheError, OmlxError, RequestError
+from omlx.errors import CacheError, CancelledError, OmlxError, RequestError
 from omlx.pipeline.conductor import Conductor, Lanes, device_steps, groups
 from omlx.pipeline.stage import Lane, Services, Stage, Steps
 from omlx.pipeline.state import State
@@ -28,11 +28,14 @@ class HostStage(Stage, frozen=True, tag="host"):
     act: Callable[[State], None] = lambda _: None
 
     def run(self, state: State, services: Services) -> None:
+        """Do it."""
         self.log.append(self.label)
         self.act(state)
 
 
 class IoStage(HostStage, frozen=True, tag="io"):
+    """The same on the lane of disks."""
+
     lane: ClassVar[Lane] = "io"
 
 
@@ -46,6 +49,7 @@ class OpenStage(Stage, frozen=True, tag="prefill"):
     pieces: int = 2
 
     def run(self, state: State, services: Services) -> Steps:
+        """Ask for it."""
         for number in range(self.pieces):
             result = yield WORK
             state.sequence = number  # type: ignore[assignment]
@@ -53,9 +57,12 @@ class OpenStage(Stage, frozen=True, tag="prefill"):
 
 
 class DecodeStage(OpenStage, frozen=True, tag="decode"):
+    """Asks for one piece of work."""
+
     assigns: ClassVar[tuple[str, ...]] = ()
 
     def run(self, state: State, services: Services) -> Steps:
+        """Ask for it."""
         self.log.append(f"decode: {(yield WORK)}")
 
 
@@ -68,6 +75,7 @@ class FollowStage(Stage, frozen=True, tag="follow"):
     log: Any
 
     def run(self, state: State, services: Services) -> Steps:
+        """Ask for it."""
         try:
             result = yield WORK
         except CacheError as error:
@@ -85,10 +93,12 @@ class TestLanes(Lanes):
         self.results = results
 
     def submit(self, lane: Lane, work: Callable[[], None]) -> None:
+        """Call it."""
         self.log.append(f"[{lane}]")
         work()
 
     def submit_steps(self, state: State, steps: Steps, done: Callable[[OmlxError | None], None]) -> None:
+        """Drain them."""
         self.log.append("[device]")
         error = None
         try:
@@ -117,11 +127,13 @@ def drain(steps: Steps, results: Callable[[int], Any] = lambda number: number) -
 
 @pytest.fixture
 def log() -> Log:
+    """Return an empty log."""
     return Log()
 
 
 @pytest.fixture
 def state(log: Log) -> State:
+    """Return a fresh state that logs when it is announced."""
     state = new_state(fake_model(), "hello")
     state.announce = lambda _: log.append("announced")
     return state

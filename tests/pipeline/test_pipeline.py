@@ -102,48 +102,50 @@ def test_a_pipeline_has_stages(tmp_path, text):
     assert problem.endswith("a pipeline needs at least one [[stage]] table")
 
 
+def unmet(line: int, stage: str, field: str, remedy: str) -> str:
+    """Return the problem of a stage that misses a field."""
+    what = f"stage {stage!r} requires {field!r}, which no earlier stage assigns"
+    return f"chat.toml:{line}: {what}; {remedy} before it"
+
+
+def twice(line: int, stage: str, field: str) -> str:
+    """Return the problem of a stage that stands in the chain twice."""
+    what = f"stage {stage!r} assigns {field!r}, as stage {stage!r} did before"
+    return f"chat.toml:{line}: {what}; leave one of them out"
+
+
+def late(line: int, stage: str, other: str) -> str:
+    """Return the problem of a stage that comes before one that it follows."""
+    return f"chat.toml:{line}: stage {stage!r} must come after {other!r}; move stage {other!r} before it"
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
+        ("tokenize segment fetch prefill decode", [unmet(6, "fetch", "match", "put a 'lookup' stage")]),
+        ("tokenize decode prefill", [unmet(4, "decode", "sequence", "move stage 'prefill'")]),
         (
-            ["tokenize", "segment", "fetch", "prefill", "decode"],
+            "tokenize tokenize prefill",
+            [twice(4, "tokenize", field) for field in ("text", "starts", "tokens")],
+        ),
+        ("tokenize prefill writeback decode", [late(6, "writeback", "decode")]),
+        ("tokenize lookup coalesce fetch prefill decode", [late(4, "lookup", "coalesce")]),
+        (
+            "prefill fetch",
             [
-                "chat.toml:6: stage 'fetch' requires 'match', which no earlier stage assigns; put a 'lookup' stage before it"
-            ],
-        ),
-        (
-            ["tokenize", "decode", "prefill"],
-            [
-                "chat.toml:4: stage 'decode' requires 'sequence', which no earlier stage assigns; move stage 'prefill' before it"
-            ],
-        ),
-        (
-            ["tokenize", "tokenize", "prefill", "decode"],
-            [
-                f"chat.toml:4: stage 'tokenize' assigns {field!r}, as stage 'tokenize' did before; leave one of them out"
-                for field in ("text", "starts", "tokens")
-            ],
-        ),
-        (
-            ["tokenize", "prefill", "writeback", "decode"],
-            ["chat.toml:6: stage 'writeback' must come after 'decode'; move stage 'decode' before it"],
-        ),
-        (
-            ["tokenize", "lookup", "coalesce", "fetch", "prefill", "decode"],
-            ["chat.toml:4: stage 'lookup' must come after 'coalesce'; move stage 'coalesce' before it"],
-        ),
-        (
-            ["prefill", "fetch"],
-            [
-                "chat.toml:2: stage 'prefill' requires 'tokens', which no earlier stage assigns; put a 'tokenize' stage before it",
-                "chat.toml:4: stage 'fetch' requires 'match', which no earlier stage assigns; put a 'lookup' stage before it",
+                unmet(2, "prefill", "tokens", "put a 'tokenize' stage"),
+                unmet(4, "fetch", "match", "put a 'lookup' stage"),
             ],
         ),
     ],
 )
 def test_an_order_that_cannot_work_says_what_to_do(tmp_path, names, expected):
-    """An unmet requirement, a second assignment and a stage out of place are named with the remedy."""
-    assert expected == problems(tmp_path, chain(*names))
+    """An unmet requirement, a second assignment and a stage out of place are named with the remedy.
+
+    The words in full: `chat.toml:6: stage 'fetch' requires 'match', which no earlier stage assigns; put a
+    'lookup' stage before it`.
+    """
+    assert expected == problems(tmp_path, chain(*names.split()))
 
 
 @pytest.mark.parametrize(

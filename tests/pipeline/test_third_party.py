@@ -116,7 +116,7 @@ def test_its_keys_are_checked_like_those_of_any_stage(folder):
     ],
 )
 def test_a_stage_that_cannot_be_used_says_why(folder, code, use, reason):
-    """Whatever is wrong with somebody else's module is a problem on the line that names it, not a traceback."""
+    """Whatever is wrong with somebody else's module is a problem on its line, not a traceback."""
     if code is not None:
         (folder / "m.py").write_text(code)
     found = problem(folder, use)

@@ -4,6 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
+
 from omlx.prefix.hasher import Chain, PrefixHasher, block_name
 from omlx.types import as_tokens
 from tests.sequences import MODEL, OTHER_MODEL, branch, chain, digest_of

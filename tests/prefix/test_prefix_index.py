@@ -4,6 +4,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from omlx.prefix.block import Block
 from omlx.prefix.index import BlockIndex
 from omlx.types import as_tokens
@@ -11,14 +12,17 @@ from tests.sequences import MODEL, OTHER_MODEL, branch, chain, digest_of, even
 
 
 def walk(index: BlockIndex, tokens, fingerprint=MODEL):
+    """Return (name, shared tokens) of every block found."""
     return {(s.block.name, s.shared) for s in index.walk(fingerprint, as_tokens(tokens))}
 
 
 def reach(index: BlockIndex, tokens):
+    """Return how many tokens the blocks found cover."""
     return max((s.end for s in index.walk(MODEL, as_tokens(tokens))), default=0)
 
 
 def fill(*chains: list[Block]) -> BlockIndex:
+    """Return an index of these blocks."""
     index = BlockIndex()
     for blocks in chains:
         for block in blocks:
@@ -141,7 +145,10 @@ def test_insert_and_remove_are_idempotent():
 
 @st.composite
 def edits(draw):
-    """A few related sequences, cut at random, some continuing others; and the order in which blocks come and go."""
+    """A few related sequences, cut at random, some continuing others.
+
+    And the order in which blocks come and go.
+    """
     rng = random.Random(draw(st.integers(0, 2**32)))
     blocks: list[Block] = []
     sequences = []
@@ -170,7 +177,7 @@ def edits(draw):
 @settings(max_examples=300, deadline=None)
 @given(edits())
 def test_walk_equals_the_naive_model(case):
-    """Whatever was inserted and removed, in any order, the walk finds exactly the blocks that a full search finds."""
+    """Whatever was inserted and removed, in any order, the walk finds what a full search finds."""
     blocks, removed, sequences = case
     index = fill(blocks)
     for name in removed:

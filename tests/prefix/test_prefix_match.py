@@ -1,10 +1,11 @@
 """How much of a prompt can be restored."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from omlx.prefix.index import BlockIndex
 from omlx.prefix.layout import Layout
 from omlx.prefix.match import Match, Step, plan_match
@@ -13,6 +14,7 @@ from tests.sequences import FULL, HYBRID, LAYOUTS, MODEL, RECURRENT, SLIDING, br
 
 
 def plan(blocks, tokens, layout: Layout, presence=None, limit=None) -> Match:
+    """Plan a match over an index of these blocks; without `presence` all records are hot."""
     index = BlockIndex()
     for block in blocks:
         index.insert(block)
@@ -67,7 +69,10 @@ def test_state_inside_a_block_cannot_be_used():
 
 
 def test_recurrent_model_needs_the_snapshot_alone():
-    """Without attention, one record restores any number of tokens; the tokens are still compared on the way."""
+    """Without attention, one record restores any number of tokens.
+
+    The tokens are still compared on the way.
+    """
     blocks = chain(range(64), even(4))
     only_last = {b.name: {} for b in blocks[:3]}
     found = plan(blocks, range(65), RECURRENT, only_last)
@@ -168,7 +173,7 @@ def naive_resume(steps, layout, presence, limit):
     seed=st.randoms(use_true_random=False),
 )
 def test_plan_equals_the_naive_model(layout, cuts, end, limit, seed):
-    """The plan resumes where a search over all positions does, and its pieces hold exactly what that needs."""
+    """The plan resumes where a search over all positions does, and its pieces hold what that needs."""
     tokens = list(range(80))
     blocks = {b.name: b for cut in cuts for b in chain(tokens, [*sorted(cut), 80])}
     tiers = [None, "hot", "cold"]
@@ -191,4 +196,4 @@ def test_plan_equals_the_naive_model(layout, cuts, end, limit, seed):
         spans = [(p.block.start, p.block.start + p.used) for p in found.pieces if kind in p.tiers]
         assert spans[0][0] <= begins[kind] < spans[0][1]
         assert found.resume == spans[-1][1]
-        assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+        assert all(a[1] == b[0] for a, b in pairwise(spans))

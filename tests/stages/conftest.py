@@ -43,7 +43,7 @@ class Talk:
         self.services = Services(self.store)
 
     def ask(self, prompt: Prompt | str, watch: Watch | None = None, **options: Any) -> tuple[State, str]:
-        """Return the state of a finished request and the text of its answer (20 tokens unless told otherwise)."""
+        """Return the state of a finished request and its answer: 20 tokens unless told otherwise."""
         sink: list[AnswerDelta] = []
         state = new_state(self.model, prompt, sink=sink, **{"max_tokens": 20, **options})
         try:

@@ -62,7 +62,7 @@ def test_a_repeated_prompt_computes_one_token(talk):
 
 @pytest.mark.parametrize("edit", ["tail", "middle", "cut", "longer"])
 def test_a_changed_prompt_computes_the_change(talk, edit):
-    """A prompt that shares a prefix resumes where the tokens part, or where the layers allow it before that."""
+    """A prompt that shares a prefix resumes where the tokens part, or before that where layers ask for it."""
     other = {
         "tail": LONG[:-30] + "something else",
         "middle": LONG[:300] + "X" + LONG[301:],
@@ -169,7 +169,8 @@ def test_a_lost_file_is_a_shorter_match(directory, layout):
     store = open_store(directory)
     second, again = Talk(shipped("default", **TUNING), store, fake_model(layout=layout)).ask(LONG)
     assert answer == again
-    assert second.sequence.resumed < len(second.tokens) - 1
+    if layout.kinds() == ("kv",):  # sliding layers need the last records only
+        assert second.sequence.resumed < len(second.tokens) - 1
     third, _ = Talk(shipped("default", **TUNING), store, fake_model(layout=layout)).ask(LONG)
     assert len(third.tokens) - 1 == third.sequence.resumed
     store.close()
@@ -237,7 +238,7 @@ def test_a_short_match_is_not_worth_restoring(store):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_cache_never_changes_an_answer(tmp_path: Path, layout, seed):
-    """Over random edits of random conversations, evictions and restarts, every answer is that of a cold run."""
+    """Over random edits, evictions and restarts, every answer is that of a cold run."""
     rng = random.Random(seed)
     model = fake_model(layout=layout)
     stages = shipped(

@@ -1,4 +1,6 @@
-"""A process that puts conversations into a store until it is killed: `endless_writer.py DIRECTORY SEED BUDGET`.
+"""A process that puts conversations into a store until it is killed.
+
+`endless_writer.py DIRECTORY SEED BUDGET`.
 
 It prints one line per conversation that it has put and read back.
 """
@@ -8,6 +10,7 @@ import sys
 from pathlib import Path
 
 import structlog
+
 from omlx.store.cold import ColdTier
 from omlx.store.hot import HotTier
 from omlx.store.store import BlockStore
@@ -16,6 +19,7 @@ from tests.sequences import SLIDING, chain, even, records
 
 
 def main(directory: str, seed: str, budget: str) -> None:
+    """Put, flush and load conversations without end."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     cold = ColdTier(Path(directory), int(budget), min_free_bytes=0)
     store = BlockStore(HotTier(64 * 1024), cold)
@@ -27,7 +31,7 @@ def main(directory: str, seed: str, budget: str) -> None:
         store.flush(10)
         match = store.match(blocks[0].fingerprint, as_tokens([*tokens, 1]), SLIDING)
         store.load(match, SLIDING)
-        print(number, flush=True)
+        print(number, flush=True)  # noqa: T201 - the parent reads it
 
 
 if __name__ == "__main__":

@@ -6,17 +6,18 @@ import shutil
 import sqlite3
 import subprocess
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
+
 from omlx.errors import CacheError, ConfigError
 from omlx.store import rows
 from omlx.store.disk import DATABASE
 from omlx.store.schema import SCHEMA_VERSION
 from omlx.store.volume import Allowance
-from structlog.testing import capture_logs
 from tests.sequences import FULL, HYBRID, MODEL, OTHER_MODEL, branch, chain, even, record, records, wide
 
 MIB = 1024**2
@@ -25,14 +26,17 @@ BIG_BYTES = 16 * 2 * 2 * 512 * 4
 
 
 def write(tier, blocks, layout=FULL):
+    """Write blocks in order."""
     return [tier.write(block, records(block, layout), layout.window_tokens()) for block in blocks]
 
 
 def files(directory: Path):
+    """Return all files of ours."""
     return sorted(path for path in directory.rglob("*.omlx.*") if path.is_file())
 
 
 def file_of(tier, block, kind="kv"):
+    """Return the file of a record."""
     return tier.directory / tier._table.ledger.records(block.name)[kind].filename
 
 
@@ -85,7 +89,7 @@ def test_block_without_records_is_kept_as_a_bridge(stores):
 
 
 def test_budget_holds_while_writing(stores, du):
-    """B13: at no time does the directory take more than the budget, as `du` counts, and stats say the same."""
+    """B13: at no time does the directory take more than the budget, as `du` counts; stats agree."""
     budget = 4 * MIB
     tier = stores.cold(budget)
     for start in range(0, 4000, 100):
@@ -231,7 +235,10 @@ def test_allowance_arithmetic():
 
 
 def test_leftovers_of_a_crash_are_cleaned_up(stores, du):
-    """B8: old temporary and unannounced files of ours go, young ones are counted, others are left alone; one line."""
+    """B8: old temporary and unannounced files of ours go, young ones are counted, others are left alone.
+
+    One line.
+    """
     tier = stores.cold()
     write(tier, chain(range(16), [16]))
     stores.close(tier)
@@ -329,7 +336,7 @@ def test_unusable_directory_is_an_error_at_start(tmp_path, stores):
 
 
 def test_removed_directory_gives_misses_then_recovers(stores):
-    """B5: the directory is removed while in use: reads miss, nothing raises, and writing goes on in a new one."""
+    """B5: the directory is removed while in use: reads miss, and writing goes on in a new one."""
     tier = stores.cold()
     blocks = chain(range(32), even(2))
     write(tier, blocks)
@@ -346,7 +353,10 @@ def test_removed_directory_gives_misses_then_recovers(stores):
 
 
 def test_directory_is_not_made_on_another_device(tmp_path, stores):
-    """B5: when the drive is gone, its mount point is not filled in its stead; when it is back, writing goes on."""
+    """B5: when the drive is gone, its mount point is not filled in its stead.
+
+    When it is back, writing goes on.
+    """
     tier = stores.cold()
     (block,) = chain(range(16), [16])
     write(tier, [block])
@@ -374,7 +384,7 @@ def small_volume(tmp_path):
 
 
 def test_full_volume_evicts_and_goes_on(small_volume, stores):
-    """B5: a volume that fills before the budget is reached: older blocks go, newer ones are written, nothing raises."""
+    """B5: a volume fills before the budget is reached: older blocks go, newer ones are written."""
     tier = stores.cold(100 * MIB, max_share=1.0)
     stored = [write(tier, chain(range(s, s + 16), [16]), BIG) for s in range(0, 8000, 100)]
     assert all(stored)
@@ -384,21 +394,21 @@ def test_full_volume_evicts_and_goes_on(small_volume, stores):
 
 
 def test_volume_filled_by_others_suspends_and_recovers(small_volume, stores):
-    """B5: somebody else fills the volume to the last byte: writing is suspended, visibly, until space returns."""
+    """B5: somebody else fills the volume: writing is suspended, visibly, until space returns."""
     tier = stores.cold(100 * MIB, max_share=1.0, free=lambda _: 10**9)
     (first,) = chain(range(16), [16])
     write(tier, [first], BIG)
-    with (small_volume / "film.bin").open("wb") as film, pytest.raises(OSError, match="No space"):
-        while True:
-            film.write(bytes(65536))
-            film.flush()
+    film = small_volume / "film.bin"
+    with film.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
     shown = []
     for start in range(1000, 1500, 100):
         write(tier, chain(range(start, start + 16), [16]), BIG)
         shown.append(tier.stats().suspended)
     assert any("space" in (reason or "") or "full" in (reason or "") for reason in shown)
     assert not list(small_volume.rglob("*.omlx.tmp"))
-    (small_volume / "film.bin").unlink()
+    film.unlink()
     time.sleep(0.25)
     assert [True] == write(tier, chain(range(2000, 2016), [16]), BIG)
     assert tier.stats().suspended is None
@@ -447,7 +457,7 @@ def test_clear_leaves_no_file(stores):
 
 
 def test_scan_changes_nothing(stores):
-    """The tracer's scan reads a cache that is closed, in use, or left by a crash, and changes no file of it."""
+    """The tracer's scan reads a cache that is closed, in use, or left by a crash, and changes no file."""
 
     def state():
         return {

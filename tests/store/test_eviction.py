@@ -7,16 +7,18 @@ from tests.sequences import branch, chain, even
 
 
 def resident(block, accessed, uses=0, window=0, pinned=False, **kinds):
+    """Return a resident that holds records of these sizes."""
     records = {kind: Cost(size, 1) for kind, size in (kinds or {"kv": 10}).items()}
     return Resident(block.name, block.parent, block.start, block.end, accessed, uses, pinned, window, records)
 
 
 def names(plan):
+    """Return the names in a plan."""
     return [name for name, _ in plan]
 
 
 def test_leaves_go_before_roots():
-    """B11: a chain that was written head first, so that its head is the oldest, still loses its tail first."""
+    """B11: a chain written head first, so that its head is the oldest, still loses its tail first."""
     blocks = chain(range(80), even(5))
     held = [resident(b, accessed=i) for i, b in enumerate(blocks)]
     plan = plan_eviction(held, Demand(Cost(25), 50))
@@ -93,7 +95,10 @@ def test_window_records_before_a_branch_stay():
 
 
 def test_states_thin_out():
-    """B11: snapshots inside a chain go first, those that stand closest to the one before; branches keep theirs."""
+    """B11: snapshots inside a chain go first, those that stand closest to the one before.
+
+    Branches keep theirs.
+    """
     trunk = chain(range(200), [100, 110, 120, 180, 200])
     fork = branch([*range(180), *range(900, 920)], 180, [200], trunk[3])
     held = [resident(b, accessed=i, kv=10, state=50) for i, b in enumerate([*trunk, *fork])]

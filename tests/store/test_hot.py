@@ -56,7 +56,7 @@ def test_another_conversation_takes_over():
 
 
 def test_giant_prompt_does_not_flush_the_rest():
-    """A prompt larger than the tier, used once, leaves what is in use where it is, up to half of the budget."""
+    """A prompt larger than the tier, used once, leaves what is in use, up to half of the budget."""
     tier = HotTier(12 * BLOCK)
     used = chain(range(96), even(6))
     fill(tier, used)

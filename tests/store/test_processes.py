@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def start(directory, seed, budget=8 * MIB, **environment):
+    """Start a process that puts conversations without end."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.store.endless_writer", str(directory), str(seed), str(budget)],
         stdout=subprocess.PIPE,
@@ -25,7 +26,10 @@ def start(directory, seed, budget=8 * MIB, **environment):
 
 
 def check(store, numbers):
-    """Load the conversations of these numbers; every record is what was put, and nothing is counted as damaged."""
+    """Load the conversations of these numbers.
+
+    Every record is what was put, and nothing is counted as damaged.
+    """
     total = 0
     for number in numbers:
         tokens = [*range(32), *range(1000 * number, 1000 * number + 32)]
@@ -43,7 +47,7 @@ def check(store, numbers):
 
 
 def test_a_killed_writer_leaves_nothing_wrong(stores, du):
-    """B9: killed at a random moment, ten times over one directory: every start is clean, every record is right."""
+    """B9: killed at random, ten times over one directory: every start is clean, every record right."""
     rng = random.Random(0)
     reused = 0
     for turn in range(10):
@@ -62,7 +66,7 @@ def test_a_killed_writer_leaves_nothing_wrong(stores, du):
 
 
 def test_two_processes_share_one_directory(stores, du):
-    """B16: two writers and a reader at once: every record is right, the budget holds, a killed one blocks nobody."""
+    """B16: two writers and a reader at once: records are right, the budget holds, a kill blocks nobody."""
     budget = MIB + 256 * 1024
     first, second = start(stores.directory, 0, budget), start(stores.directory, 25, budget)
     first.stdout.readline()
@@ -91,7 +95,8 @@ def test_two_processes_share_one_directory(stores, du):
 def test_another_process_elsewhere_finds_the_blocks(stores, tmp_path):
     """B12: names depend on neither the working directory nor PYTHONHASHSEED."""
     script = (
-        "import sys; from pathlib import Path; from tests.sequences import *; from omlx.store.cold import ColdTier\n"
+        "import sys; from pathlib import Path; from tests.sequences import *\n"
+        "from omlx.store.cold import ColdTier\n"
         "from omlx.store.store import BlockStore\n"
         "store = BlockStore(None, ColdTier(Path(sys.argv[1]), 2**24, min_free_bytes=0))\n"
         "blocks = chain(range(96), even(6))\n"

@@ -7,6 +7,7 @@ from pathlib import Path
 import diskcache
 import msgspec
 import pytest
+
 from omlx.errors import CacheError
 from omlx.store import schema
 from omlx.store.disk import BlockDisk, Entry, filename_of, new_stem, record_path, stem_of
@@ -28,6 +29,7 @@ from tests.sequences import chain
 
 
 def versioned(version, body):
+    """Return a row value of some version."""
     return msgspec.msgpack.encode([version, body])
 
 
@@ -85,7 +87,7 @@ def test_damaged_rows_are_refused(value):
 
 
 def test_only_entries_are_stored(tmp_path):
-    """CVE-2025-69872: keys other than bytes and values other than entries are refused, so nothing is pickled."""
+    """CVE-2025-69872: keys other than bytes, values other than entries are refused; nothing is pickled."""
     with diskcache.Cache(str(tmp_path), disk=BlockDisk) as cache:
         for key, value in (
             (b"k", {"a": 1}),

@@ -4,15 +4,17 @@ import os
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from structlog.testing import capture_logs
+
 from omlx.errors import CacheError
 from omlx.prefix.hasher import Chain
 from omlx.store.record import Record
 from omlx.store.store import BlockStore, Placement
 from omlx.types import as_tokens
-from structlog.testing import capture_logs
 from tests.sequences import (
     FULL,
     HYBRID,
@@ -35,6 +37,7 @@ BIG_BYTES = 16 * 2 * 2 * 512 * 4
 
 
 def put(store, blocks, layout=FULL):
+    """Put blocks in order."""
     return [store.put(block, records(block, layout), layout) for block in blocks]
 
 
@@ -62,10 +65,11 @@ def assert_complete(loaded, layout):
         assert loaded.resume == spans[-1][1]
         if kind in begins:
             assert spans[0][0] <= begins[kind]
-            assert all(a[1] == b[0] for a, b in zip(spans, spans[1:], strict=False))
+            assert all(a[1] == b[0] for a, b in pairwise(spans))
 
 
 def path_of(store, block, kind="kv"):
+    """Return the file of a record."""
     cold = store._cold
     return cold.directory / cold._table.ledger.records(block.name)[kind].filename
 
@@ -149,7 +153,10 @@ def test_sessions_never_get_each_others_records(stores):
 
 
 def test_a_corrupt_record_is_a_shorter_match_once(stores):
-    """A6: 64 flipped bytes: a shorter match, one counter, one line, the file gone; other requests are not touched."""
+    """A6: 64 flipped bytes: a shorter match, one counter, one line, the file gone.
+
+    Other requests are not touched.
+    """
     store = stores.store()
     blocks, others = chain(range(96), even(6)), chain(range(500, 596), even(6))
     put(store, [*blocks, *others])
@@ -220,7 +227,7 @@ def test_record_of_another_shape_is_refused(stores):
 
 
 def test_a_fork_writes_only_what_is_new(stores):
-    """A request that leaves a stored one in mid-block stores its own tokens from there on, and is found again."""
+    """A request that leaves a stored one in mid-block stores its own tokens from there on."""
     store = stores.store()
     put(store, chain(range(48), even(3)))
     tokens = [*range(40), *range(900, 940)]
@@ -305,7 +312,10 @@ def test_a_lookup_that_races_a_write_is_served_from_ram(stores):
 
 
 def test_close_keeps_the_hottest(stores):
-    """B7: 100 blocks in RAM that the queue cannot hold are all on disk after close; twice in quick succession too."""
+    """B7: 100 blocks in RAM that the queue cannot hold are all on disk after close.
+
+    Twice in quick succession too.
+    """
     blocks = chain(range(1600), even(100))
     store = stores.store(queue_bytes=4 * FULL.record_bytes("kv", 16))
     put(store, blocks)
@@ -335,7 +345,7 @@ def test_close_tells_what_it_gave_up(stores):
 
 
 def test_hot_only_conversation_keeps_its_head(stores):
-    """B11: RAM for 12 blocks, no disk, 30 turns: the conversation is reused up to what fits, never from 0 again."""
+    """B11: RAM for 12 blocks, no disk, 30 turns: all that fits is reused, never nothing."""
     store = stores.store(hot=12 * FULL.record_bytes("kv", 16), cold=None)
     blocks = chain(range(480), even(30))
     for turn, block in enumerate(blocks):
@@ -413,7 +423,7 @@ def test_clear_forgets_one_model_or_all(stores):
     assert 3 == store.clear()
     stats = store.stats()
     assert (0, 0, 0) == (stats.hot.records, stats.cold.records, stats.index_blocks)
-    assert [] == [path for path in stores.directory.rglob("*.omlx.*")]
+    assert [] == list(stores.directory.rglob("*.omlx.*"))
     assert [] == store.verify()
 
 
@@ -434,7 +444,10 @@ def test_blocks_of_a_time_of_trouble_are_written_afterwards(stores):
 
 
 def test_two_stores_on_one_directory(stores):
-    """B16: what one store writes, another finds; what one evicts is a miss for the other; both stay within the budget."""
+    """B16: what one store writes, another finds.
+
+    What one evicts is a miss for the other; both stay within the budget.
+    """
     first, second = (stores.store(hot=None, cold=3 * MIB) for _ in range(2))
     blocks = chain(range(64), even(4))
     put(first, blocks, BIG)

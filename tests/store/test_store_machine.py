@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from omlx.store.cold import ColdTier
 from omlx.store.hot import HotTier
 from omlx.store.store import BlockStore
@@ -19,8 +20,8 @@ MIB = 1024**2
 class StoreMachine(RuleBasedStateMachine):
     """Put, look up, load, delete, restart and crash; the model is the list of all blocks ever put.
 
-    The model does not know what was evicted. It knows what may be found at most, and that whatever is found must be
-    complete and right.
+    The model does not know what was evicted. It knows what may be found at most, and that whatever is found must
+    be complete and right.
     """
 
     @initialize(
@@ -29,6 +30,7 @@ class StoreMachine(RuleBasedStateMachine):
         cold=st.sampled_from([None, MIB // 2 + 350 * 1024, 8 * MIB]),
     )
     def open(self, layout, hot, cold):
+        """Choose layout and budgets."""
         self.layout = LAYOUTS[layout]
         self.hot, self.cold = (MIB, None) if hot is None and cold is None else (hot, cold)
         self.directory = Path(tempfile.mkdtemp(prefix="omlx-machine-"))
@@ -38,6 +40,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.start()
 
     def start(self):
+        """Open a store over the directory."""
         hot = None if self.hot is None else HotTier(self.hot)
         cold = None if self.cold is None else ColdTier(self.directory / "cache", self.cold, min_free_bytes=0)
         self.store = BlockStore(hot, cold)
@@ -94,6 +97,7 @@ class StoreMachine(RuleBasedStateMachine):
         )
 
     def is_tight(self):
+        """Return whether something may have been evicted or lost."""
         stats = self.store.stats()
         evicted = stats.hot and (stats.hot.evicted_records or stats.hot.refused_records) and not self.cold
         return evicted or self.cold == MIB // 2 + 350 * 1024 or self.lost
@@ -102,11 +106,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self):
+        """Wait for the writer."""
         assert self.store.flush(10)
 
     @precondition(lambda self: self.cold)
     @rule()
     def restart(self):
+        """Close and open again."""
         self.store.flush(10)
         self.lost |= any(not self.store._cold.holds(name) for name in self.blocks)
         self.store.close()
@@ -132,21 +138,24 @@ class StoreMachine(RuleBasedStateMachine):
         if files:
             self.lost = True
             (self.directory / "cache" / files[choice % len(files)][2]).unlink(missing_ok=True)
-            self.store._cold._sweep_at = 0
+            self.store._cold._clean_up_at = 0
             self.store._cold.maintain()
 
     @rule()
     def resubmit(self):
+        """Queue what is in RAM only."""
         self.store.resubmit(list(self.blocks)[:5])
 
     @invariant()
     def verified(self):
+        """All invariants hold, but for holes that a deleted file made."""
         if not hasattr(self, "store"):
             return
         self.store.flush(10)
         assert [] == [problem for problem in self.store.verify() if "continues" not in problem]
 
     def teardown(self):
+        """Close all stores."""
         for store in getattr(self, "stores", []):
             if store is not self.store:
                 store.flush(10)

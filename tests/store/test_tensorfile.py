@@ -5,22 +5,25 @@ import os
 import msgspec
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
+
 from omlx.errors import CacheError
 from omlx.store import tensorfile
 from omlx.store.record import Record
-from safetensors.numpy import load_file
 from tests.sequences import FULL, HYBRID, chain, record
 
 (BLOCK,) = chain(range(16), [16])
 
 
 def written(path, kind="kv", layout=FULL):
+    """Write a record; return its row."""
     payload = tensorfile.pack(record(BLOCK, kind, layout), window=0)
     tensorfile.write(payload, path)
     return payload.row
 
 
 def assert_equal(expected: Record, actual: Record):
+    """Compare two records bit for bit."""
     assert expected.kind == actual.kind
     assert expected.shapes() == actual.shapes()
     for name, array in expected.buffers.items():
@@ -114,7 +117,7 @@ def test_row_and_file_must_agree(tmp_path, change):
 
 
 def test_what_cannot_be_stored_is_refused():
-    """A record without host buffers, or of a type that safetensors lacks, is an error before anything is written."""
+    """A record without host buffers, or of a type that safetensors lacks, is an error, and not written."""
     with pytest.raises(CacheError, match="no host buffers"):
         tensorfile.pack(Record("kv", None, {"a": np.zeros(1)}), window=0)
     with pytest.raises(CacheError, match="complex128"):

@@ -121,7 +121,7 @@ def test_a_wrong_restore_fails_loudly(kinds, fault):
         pieces = pieces[:1] if "state" in kinds else pieces[1:]
     else:
         pieces = pieces[::-1]
-    with pytest.raises(AssertionError, match="is that of other tokens|holds token"):
+    with pytest.raises(AssertionError, match=r"is that of other tokens|holds token"):
         executor.run(Open(model.name, tokens, resume, pieces))
 
 
