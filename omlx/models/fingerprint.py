@@ -28,33 +28,40 @@ _TEXT_FILES = (
     "merges.txt",
     "chat_template.jinja",
     "chat_template.json",
-    "adapters.safetensors",
-    "adapter_config.json",
 )
 _SAMPLE_BYTES = 4096
 _SAMPLES = 64
 
 
-def fingerprint(folder: Path, options: Mapping[str, object] | None = None) -> Fingerprint:
-    """Return the identity of the model in a folder, with the options that change its KV.
+def fingerprint(
+    folder: Path, options: Mapping[str, object] | None = None, adapter: Path | None = None
+) -> Fingerprint:
+    """Return the identity of the model in a folder, with an adapter and the options that change its KV.
 
-    Reads some 256 KiB of each weight file and the text files whole. Raises ModelLoadError when there are no weights.
+    Reads some 256 KiB of each weight file, and text files and adapter weights whole. Raises ModelLoadError when there
+    are no weights, or a file is not what it should be.
     """
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         raise ModelLoadError(f"{folder} has no *.safetensors weights", hint="give the folder of an MLX model")
     digest = hashlib.blake2b(digest_size=16)
-    parts: Iterator[bytes] = (part for name in _TEXT_FILES for part in _text_parts(folder / name))
-    for part in parts:
+    for part in _parts(folder, weights, adapter):
         digest.update(part)
-    for path in weights:
-        for part in _weight_parts(path):
-            digest.update(part)
     for key, value in sorted((options or {}).items()):
         digest.update(f"{key}={value!r}\0".encode())
     minor = ".".join(version("mlx-lm").split(".")[:2])
     digest.update(f"mlx-lm {minor}, identity {IDENTITY_VERSION}".encode())
     return Fingerprint(digest.hexdigest())
+
+
+def _parts(folder: Path, weights: list[Path], adapter: Path | None) -> Iterator[bytes]:
+    for name in _TEXT_FILES:
+        yield from _text_parts(folder / name)
+    for path in weights:
+        yield from _weight_parts(path)
+    if adapter is not None:
+        for path in sorted(adapter.glob("adapter*")):
+            yield from _text_parts(path)
 
 
 def _text_parts(path: Path) -> Iterator[bytes]:

@@ -24,6 +24,7 @@ from omlx.prefix.block import Block
 from omlx.store import tensorfile
 from omlx.store.disk import Entry, filename_of, new_stem, record_path, write_file
 from omlx.store.place import Place
+from omlx.store.preview import TierView
 from omlx.store.record import Record
 from omlx.store.schema import record_key
 from omlx.store.stats import ColdStats
@@ -110,6 +111,13 @@ class ColdTier:
         """Return the kinds of record that are on disk for a block."""
         with self._table.lock:
             return tuple(self._table.ledger.records(name))
+
+    def view(self) -> TierView | None:
+        """Return what is held and may be held, for a preview of evictions; None when the disk does not tell."""
+        try:
+            return self._table.view()
+        except OSError:
+            return None
 
     @property
     def suspended(self) -> str | None:

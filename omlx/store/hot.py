@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from omlx.prefix.block import Block
 from omlx.store.eviction import Cost, Demand, Key, Resident, plan_eviction
+from omlx.store.preview import TierView
 from omlx.store.record import Record
 from omlx.store.stats import HotStats
 from omlx.types import BlockName, RecordKind
@@ -135,6 +136,11 @@ class HotTier:
             evicted_records=self._evicted_records,
             refused_records=self._refused_records,
         )
+
+    def view(self) -> TierView:
+        """Return what is held and may be held, for a preview of evictions."""
+        budget = Cost(self._budget_bytes, self._max_arrays)
+        return TierView("hot", tuple(self._residents()), self._size, budget, self._protected_share)
 
     def verify(self) -> list[str]:
         """Return every broken invariant, in words."""

@@ -16,6 +16,7 @@ import diskcache
 from omlx.prefix.block import Block
 from omlx.store.eviction import Cost, Demand, Key, plan_eviction
 from omlx.store.ledger import Ledger
+from omlx.store.preview import TierView
 from omlx.store.rows import Rows
 from omlx.store.schema import block_key, record_key
 from omlx.store.sweep import Census, table_bytes
@@ -118,6 +119,13 @@ class Room:
         """Return the row key that a planner's key stands for; a foreign row's name is its key."""
         name, kind = key
         return bytes(name) if self._ledger.is_foreign(name) else record_key(name, kind)
+
+    def view(self) -> TierView:
+        """Return what is held and may be held, for a preview of evictions. Raises OSError."""
+        ours = self._ledger.total_bytes + self.beside_bytes() + _TABLE_MARGIN_BYTES
+        limit = self._allowance.limit(ours, self._free(self._directory))
+        residents = tuple(self._ledger.residents())
+        return TierView("cold", residents, Cost(ours), Cost(limit), self._protected_share)
 
     def beside_bytes(self) -> int:
         """Return the bytes of everything that has no row: table, log, folders, other files."""

@@ -9,18 +9,21 @@ as it may, and is queued when the writer has nothing else to do, or at close.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import structlog
 
 from omlx.prefix.block import Block
+from omlx.prefix.index import BlockIndex
 from omlx.prefix.layout import Layout
 from omlx.prefix.match import Match, plan_match
 from omlx.store.catalog import Catalog
 from omlx.store.cold import ColdTier
 from omlx.store.hot import HotTier
 from omlx.store.load import Loaded, LoadedPiece, Loader
+from omlx.store.preview import TierView
 from omlx.store.record import Record, check_record
 from omlx.store.stats import StoreStats
 from omlx.store.writer import Outcome, Writer
@@ -29,6 +32,8 @@ from omlx.types import BlockName, Fingerprint, RecordKind, Tokens
 __all__ = ["BlockStore", "Loaded", "LoadedPiece", "Placement"]
 
 _log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,18 @@ class BlockStore:
         with self._catalog.lock:
             steps = self._catalog.index.walk(fingerprint, tokens)
             return plan_match(fingerprint, steps, layout, self._catalog.presence, limit)
+
+    def look(self, question: Callable[[BlockIndex], T]) -> T:
+        """Return the answer to a question about the index, which must not change it."""
+        with self._catalog.lock:
+            return question(self._catalog.index)
+
+    def views(self) -> tuple[TierView, ...]:
+        """Return what each tier holds and may hold, for a preview of evictions."""
+        with self._catalog.lock:
+            hot = self._hot.view() if self._hot else None
+        cold = self._cold.view() if self._cold else None
+        return tuple(view for view in (hot, cold) if view is not None)
 
     def load(self, match: Match, layout: Layout) -> Loaded:
         """Bring all records of a match into RAM, verified against the layout, and touch their path.

@@ -28,6 +28,7 @@ from omlx.prefix.block import Block
 from omlx.store import rows
 from omlx.store.disk import DATABASE, BlockDisk, Entry, open_directory, remove_files
 from omlx.store.ledger import Ledger
+from omlx.store.preview import TierView
 from omlx.store.room import Room
 from omlx.store.schema import ReservationRow, block_key, reservation_key, row_of_block
 from omlx.store.sweep import Census, sweep
@@ -104,6 +105,11 @@ class Table:
         with self.lock:
             rows_bytes = self.ledger.total_bytes
         return rows_bytes + self._room.beside_bytes()
+
+    def view(self) -> TierView:
+        """Return what is held and may be held, as far as the ledger knows. Raises OSError."""
+        with self.lock:
+            return self._room.view()
 
     @property
     def evicted_records(self) -> int:
