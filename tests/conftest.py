@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+# two spinning BLAS threads on two cores that do other things too cost more than they bring
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 

@@ -5,6 +5,7 @@ verbs that need none of them start at once: importing mlx-lm alone costs 2 to 5 
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ _VERBS = {"serve": serve, "check": check, "demo": demo, "doctor": doctor, "bench
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; return the exit code: 0 well, 1 problems found, 2 wrong usage."""
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it warns that there is no PyTorch: none is needed
     parsed = _parser().parse_args(arguments)
     try:
         return int(parsed.run(parsed))

@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 import structlog
 from mlx_lm.models.cache import make_prompt_cache
+from mlx_lm.tuner.utils import load_adapters
 from mlx_lm.utils import load_model
 
 from omlx.config.settings import ModelSettings
@@ -37,12 +38,9 @@ def load(name: str, settings: ModelSettings, folder: Path) -> LoadedModel:
 
     Raises ModelLoadError naming the folder and the reason.
     """
-    identity = fingerprint(folder)
-    try:
-        module, _ = load_model(folder, trust_remote_code=settings.trust_remote_code)
-    except (ValueError, OSError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise ModelLoadError(f"model {name!r} cannot be loaded from {folder}: {error}") from error
-    mx.eval(module.parameters())
+    adapter = Path(settings.adapter).expanduser() if settings.adapter else None
+    identity = fingerprint(folder, adapter=adapter)
+    module = _module(name, folder, adapter, trust_remote_code=settings.trust_remote_code)
     new_caches: Callable[[], list[Any]] = partial(make_prompt_cache, module)
     layout, reason = _layout(name, module, new_caches())
     text = read_text_config(folder)
@@ -61,6 +59,22 @@ def load(name: str, settings: ModelSettings, folder: Path) -> LoadedModel:
         max_tokens=settings.max_tokens,
     )
     return LoadedModel(module, new_caches, model)
+
+
+def _module(name: str, folder: Path, adapter: Path | None, *, trust_remote_code: bool) -> Any:
+    """Return the weights, evaluated, with the adapter laid over them."""
+    try:
+        module, _ = load_model(folder, trust_remote_code=trust_remote_code)
+        if adapter is not None:
+            module = load_adapters(module, str(adapter))
+            module.eval()
+    except (ValueError, OSError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        where = f"{folder} with adapter {adapter}" if adapter else f"{folder}"
+        raise ModelLoadError(
+            f"model {name!r} cannot be loaded from {where}: {error}", hint="give the folder of an MLX model"
+        ) from error
+    mx.eval(module.parameters())
+    return module
 
 
 def _window(asked: int | None, own: int | None) -> int:

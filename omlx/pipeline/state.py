@@ -56,7 +56,7 @@ class Written:
     stopped: bool = False
 
 
-@dataclass
+@dataclass(eq=False)  # a request is itself alone; comparing arrays would raise
 class State:
     """The mutable state of one request. A third-party stage may assign fields of other names too.
 

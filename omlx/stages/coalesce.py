@@ -16,6 +16,7 @@ class CoalesceStage(Stage, frozen=True, tag="coalesce"):
     """
 
     requires: ClassVar[tuple[str, ...]] = ("model", "tokens")
+    uses: ClassVar[tuple[str, ...]] = ("sequence",)  # of the requests before this one
     assigns: ClassVar[tuple[str, ...]] = ("waited_for",)
     lane: ClassVar[Lane] = "device"
 

@@ -113,7 +113,7 @@ class ColdTier:
             return tuple(self._table.ledger.records(name))
 
     def view(self) -> TierView | None:
-        """Return what is held and may be held, for a preview of evictions; None when the disk does not tell."""
+        """Return what is held and may be, to preview evictions; None when the disk does not tell."""
         try:
             return self._table.view()
         except OSError:

@@ -18,7 +18,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import diskcache
@@ -258,6 +258,8 @@ class Table:
                 self._unreported |= {block.name for block in self.ledger.blocks()}
                 self.ledger.forget_all()
                 self._rows.forget_all()
+                with suppress(sqlite3.Error):
+                    self._unreported = self.refresh()
             raise
 
     def _is_void(self, key: bytes, row: ReservationRow, made: float, grace_s: float) -> bool:

@@ -93,7 +93,7 @@ def assert_within_bound(family: str, left, right) -> None:
     if family in SMOOTH:
         assert by_token.max() <= BOUND
     else:
-        assert np.median(by_token) <= (10 * BOUND if family.endswith("_bits") else BOUND)
+        assert np.median(by_token) <= (100 * BOUND if family.endswith("_bits") else BOUND)
 
 
 def tokens_of(count: int, seed: int = 0):

@@ -122,6 +122,9 @@ def test_tiers_are_counted_by_token():
     }
     found = plan(blocks, range(65), SLIDING, where)
     assert (64, 32, 32) == (found.resume, found.hot_tokens, found.cold_tokens)
+    last = chain(range(64), even(4))[3]
+    found = plan(chain(range(64), even(4)), range(65), RECURRENT, {last.name: {"state": "cold"}})
+    assert (0, 64) == (found.hot_tokens, found.cold_tokens)
     (cold_state,) = plan(chain(range(16), [16]), range(17), RECURRENT, None).pieces
     found = plan([cold_state.block], range(17), RECURRENT, {cold_state.block.name: {"state": "cold"}})
     assert (0, 16) == (found.hot_tokens, found.cold_tokens)

@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 
 from omlx.errors import CacheError, ConfigError
 from omlx.store import rows
-from omlx.store.disk import DATABASE
-from omlx.store.schema import SCHEMA_VERSION
+from omlx.store.disk import DATABASE, filename_of
+from omlx.store.schema import SCHEMA_VERSION, encode_row
 from omlx.store.volume import Allowance
 from tests.sequences import FULL, HYBRID, MODEL, OTHER_MODEL, branch, chain, even, record, records, wide
 
@@ -76,6 +76,59 @@ def test_a_block_needs_its_parent(stores):
     blocks = chain(range(32), even(2))
     assert not tier.write(blocks[1], records(blocks[1], FULL), 0)
     assert [True, True] == write(tier, blocks)
+
+
+def test_nothing_goes_for_a_block_that_is_refused(stores):
+    """A block without its parent takes no room from others."""
+    tier = stores.cold(4 * MIB)
+    for start in range(0, 4000, 100):
+        write(tier, chain(range(start, start + 16), [16]), BIG)
+    before = tier.stats()
+    assert [False] == write(tier, chain(range(9000, 9032), even(2))[1:], BIG)
+    assert (before.evicted_records, before.bytes) == (tier.stats().evicted_records, tier.stats().bytes)
+
+
+def test_a_failed_transaction_is_rolled_back_in_memory(stores):
+    """When the table fails after rows were deleted in a transaction, what is in memory equals the table again."""
+    tier = stores.cold(4 * MIB)
+    for start in range(0, 4000, 100):
+        write(tier, chain(range(start, start + 16), [16]), BIG)
+    held = tier.stats().records
+    with closing(sqlite3.connect(stores.directory / DATABASE)) as table, table:
+        table.execute(
+            "CREATE TRIGGER fault BEFORE INSERT ON Cache WHEN hex(NEW.key) LIKE '72%' "
+            "BEGIN SELECT RAISE(FAIL, 'no reservations today'); END"
+        )
+    assert [False] == write(tier, chain(range(9000, 9016), [16]), BIG)
+    assert "no reservations today" in tier.stats().suspended
+    assert held == tier.stats().records
+    assert not [problem for problem in tier.verify() if problem.startswith("sizes")]
+    with closing(sqlite3.connect(stores.directory / DATABASE)) as table, table:
+        table.execute("DROP TRIGGER fault")
+    time.sleep(0.25)
+    assert [True] == write(tier, chain(range(9000, 9016), [16]), BIG)
+
+
+def test_reservations_hold_while_their_process_lives(stores):
+    """B16: a file that another writer is about to announce is left alone; one of a dead process is not."""
+    tier = stores.cold()
+    (block,) = chain(range(16), [16])
+    stems = ["a" * 32, "b" * 32]
+    kept = tier._table.reserve(block, stems[:1], 4096, set())
+    tier._table._active.clear()
+    paths = [stores.directory / filename_of(stem) for stem in stems]
+    for path in paths:
+        path.write_bytes(b"x")
+        os.utime(path, (1, 1))
+    other = stores.cold()
+    assert [True, False] == [path.exists() for path in paths]
+    assert kept in other._table.ledger.reservations()
+    gone = msgspec.structs.replace(other._table.ledger.reservations()[kept][0], pid=2**22 + 1)
+    with closing(sqlite3.connect(stores.directory / DATABASE)) as table, table:
+        table.execute("UPDATE Cache SET value = ? WHERE key = ?", (encode_row(gone), kept))
+    last = stores.cold()
+    assert not paths[0].exists()
+    assert {} == last._table.ledger.reservations()
 
 
 def test_block_without_records_is_kept_as_a_bridge(stores):
@@ -169,6 +222,7 @@ def test_giant_prompt_does_not_flush_the_disk(stores):
     stored = write(tier, giant, BIG)
     assert all(tier.holds(b.name) for b in used)
     assert stored == sorted(stored, reverse=True)
+    assert stored == [tier.holds(b.name) for b in giant]
     assert 10 < sum(stored) < 30
     assert [] == tier.verify()
 
@@ -393,6 +447,16 @@ def test_full_volume_evicts_and_goes_on(small_volume, stores):
     assert [] == tier.verify()
 
 
+def test_volume_that_is_smaller_than_it_says(small_volume, stores):
+    """B5: the volume is full though it said it was not (a quota): older blocks go, and the write is tried again."""
+    tier = stores.cold(100 * MIB, max_share=1.0, free=lambda _: 10**9)
+    stored = [write(tier, chain(range(s, s + 16), [16]), BIG) for s in range(0, 8000, 100)]
+    assert all(stored)
+    assert [[True]] * 80 == stored
+    assert tier.stats().evicted_records > 30
+    assert [] == tier.verify()
+
+
 def test_volume_filled_by_others_suspends_and_recovers(small_volume, stores):
     """B5: somebody else fills the volume: writing is suspended, visibly, until space returns."""
     tier = stores.cold(100 * MIB, max_share=1.0, free=lambda _: 10**9)
@@ -409,6 +473,7 @@ def test_volume_filled_by_others_suspends_and_recovers(small_volume, stores):
     assert any("space" in (reason or "") or "full" in (reason or "") for reason in shown)
     assert not list(small_volume.rglob("*.omlx.tmp"))
     film.unlink()
+    assert {} == tier._table.ledger.reservations()
     time.sleep(0.25)
     assert [True] == write(tier, chain(range(2000, 2016), [16]), BIG)
     assert tier.stats().suspended is None

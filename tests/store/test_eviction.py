@@ -106,6 +106,17 @@ def test_states_thin_out():
     assert [(b.name, "state") for b in (trunk[1], trunk[2], trunk[0])] == list(plan)
 
 
+def test_no_record_goes_twice():
+    """When everything has to go, every record is named once."""
+    blocks = chain(range(160), even(10))
+    held = [
+        Resident(b.name, b.parent, b.start, b.end, i, 0, False, 16, dict.fromkeys(("kv", "window"), Cost(10)))
+        for i, b in enumerate(blocks)
+    ]
+    plan = plan_eviction(held, Demand(Cost(200), 1000))
+    assert 20 == len(plan) == len(set(plan))
+
+
 def test_arrays_are_counted_too():
     """A need for arrays alone is covered as one for bytes is."""
     blocks = chain(range(48), even(3))

@@ -88,6 +88,9 @@ def test_two_processes_share_one_directory(stores, du):
     store.put(extra, {kind: record(extra, kind, SLIDING) for kind in ("kv", "window")}, SLIDING)
     assert store.flush(30)
     assert store._cold.holds(extra.name)
+    stores.close(store)
+    store = stores.store(hot=None, cold=budget)  # what was killed in mid-eviction is cleaned up at start
+    assert store._cold.holds(extra.name)
     assert [] == store.verify()
     assert du() <= budget
 

@@ -354,6 +354,16 @@ def test_hot_only_conversation_keeps_its_head(stores):
         assert [] == store.verify()
 
 
+def test_hot_only_conversation_outlives_a_giant_prompt(stores):
+    """B11: a conversation in use stays in RAM when a prompt larger than RAM comes by once."""
+    store = stores.store(hot=12 * FULL.record_bytes("kv", 16), cold=None)
+    blocks = chain(range(96), even(6))
+    put(store, blocks)
+    assert 96 == reuse(store, range(100))
+    put(store, chain(range(1000, 1480), even(30)))
+    assert 96 == reuse(store, range(100))
+
+
 def test_sliding_conversation_drops_old_windows_first(stores):
     """B11: on a sliding model it is the old window records that go; the conversation stays a full hit."""
     per_block = SLIDING.record_bytes("kv", 16)

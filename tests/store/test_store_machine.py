@@ -20,8 +20,8 @@ MIB = 1024**2
 class StoreMachine(RuleBasedStateMachine):
     """Put, look up, load, delete, restart and crash; the model is the list of all blocks ever put.
 
-    The model does not know what was evicted. It knows what may be found at most, and that whatever is found must
-    be complete and right.
+    The model does not know what was evicted. It knows what may be found at most, and that whatever is found
+    must be complete and right.
     """
 
     @initialize(

@@ -18,7 +18,7 @@ from omlx.text.chat import ChatPrompt, Message, ToolCall
 #: Role on the wire -> role in the prompt. Templates drop or misprint `developer`, which means the same.
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 #: What a function without parameters takes.
-_NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
+NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 def chat_prompt(body: ChatBody) -> ChatPrompt:
@@ -26,7 +26,7 @@ def chat_prompt(body: ChatBody) -> ChatPrompt:
     return ChatPrompt(
         messages=tuple(_message(f"messages[{i}]", message) for i, message in enumerate(body.messages)),
         tools=tuple(_tool(f"tools[{i}]", tool) for i, tool in enumerate(body.tools or ())),
-        template_options=_template_options(body),
+        template_options=effort_options(body.reasoning_effort) | (body.chat_template_kwargs or {}),
     )
 
 
@@ -60,10 +60,10 @@ def _text(where: str, part: Part) -> str:
 
 
 def _tool_call(call: CallBody) -> ToolCall:
-    return ToolCall(name=call.function.name, arguments=_arguments(call.function.arguments), id=call.id)
+    return ToolCall(name=call.function.name, arguments=parsed_arguments(call.function.arguments), id=call.id)
 
 
-def _arguments(given: str | dict[str, Any] | None) -> dict[str, Any] | str:
+def parsed_arguments(given: str | dict[str, Any] | None) -> dict[str, Any] | str:
     """Return the object that `given` spells, or its text if it spells none: a slip is history, too."""
     if not isinstance(given, str):
         return given or {}
@@ -82,15 +82,14 @@ def _tool(where: str, tool: ToolBody) -> dict[str, Any]:
     function = {
         "name": tool.function.name,
         "description": tool.function.description or "",
-        "parameters": tool.function.parameters or _NOTHING,
+        "parameters": tool.function.parameters or NO_PARAMETERS,
     }
     return {"type": "function", "function": function}
 
 
-def _template_options(body: ChatBody) -> dict[str, Any]:
-    """Return what the template is told: the request's own options over what `reasoning_effort` stands for."""
-    effort = body.reasoning_effort
+def effort_options(effort: str | None) -> dict[str, Any]:
+    """Return what a template is told for how much to reason."""
     options: dict[str, Any] = {"reasoning_effort": effort} if effort else {}
     if effort == "none":
         options["enable_thinking"] = False
-    return options | (body.chat_template_kwargs or {})
+    return options

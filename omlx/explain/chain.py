@@ -1,0 +1,173 @@
+"""The chain as it would run: blocks, segments, stages, writes and evictions of one prompt. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from omlx.pipeline.chunks import chunk_ends, grid_floor
+from omlx.pipeline.cost import Plan
+from omlx.pipeline.explanation import (
+    BlockOutlook,
+    Eviction,
+    SegmentOutlook,
+    Where,
+    Writes,
+)
+from omlx.pipeline.pipeline import Pipeline
+from omlx.pipeline.state import State
+from omlx.prefix.hasher import PrefixHasher
+from omlx.prefix.layout import Layout
+from omlx.prefix.match import Match, Piece
+from omlx.stages.prefill import PrefillStage
+from omlx.stages.writeback import WritebackStage, block_ranges
+from omlx.store.eviction import Cost
+from omlx.store.preview import TierView, preview
+
+Range = tuple[int, int]
+
+
+def segments(state: State, reused: int) -> tuple[SegmentOutlook, ...]:
+    """Return the parts of the prompt with their size, digest and how much of each is restored."""
+    assert state.starts is not None  # tokenize has run
+    hasher = PrefixHasher(state.model.fingerprint)
+    found = []
+    for segment in state.segments:
+        hasher.update(state.tokens[segment.start : segment.end])
+        char, end = char_at(state, segment.start), char_at(state, segment.end)
+        kept = min(max(reused - segment.start, 0), segment.end - segment.start)
+        digest = hasher.digest().hex()
+        found.append(
+            SegmentOutlook(
+                segment.role, segment.label, segment.start, segment.end, end - char, kept, digest
+            )
+        )
+    return tuple(found)
+
+
+def char_at(state: State, token: int) -> int:
+    """Return the character of the rendered text at which a token begins."""
+    assert state.starts is not None  # tokenize has run
+    return int(state.starts[token]) if token < len(state.tokens) else len(state.text)
+
+
+def new_ranges(state: State, match: Match | None, plan: Plan | None, pipeline: Pipeline) -> list[Range]:
+    """Return the token ranges of the prompt that would be stored, as `writeback` cuts them while it is computed.
+
+    The prompt's last token is run by the first decode step, so it is stored with the answer.
+    """
+    writeback = pipeline.stage(WritebackStage)
+    if not isinstance(writeback, WritebackStage) or match is None:
+        return []
+    cuts = [segment.end for segment in state.segments]
+    found: list[Range] = []
+    until = match.stored
+    for end in _chunks(state, plan, pipeline, cuts):
+        if end > until:
+            found += block_ranges(until, end, writeback.block_tokens, cuts)
+            until = end
+    return found
+
+
+def _chunks(state: State, plan: Plan | None, pipeline: Pipeline, cuts: list[int]) -> Iterator[int]:
+    prefill = pipeline.stage(PrefillStage)
+    resume = plan.resume if plan else 0
+    end = len(state.tokens) - 1
+    if not isinstance(prefill, PrefillStage):
+        return iter(())
+    if prefill.exact and resume != end:
+        layout = state.model.layout
+        only_kv = layout is not None and layout.kinds() == ("kv",)
+        resume = grid_floor(resume, prefill.chunk_tokens, cuts) if only_kv else 0
+    return chunk_ends(resume, end, prefill.chunk_tokens, cuts)
+
+
+def blocks(
+    state: State, match: Match | None, ranges: Sequence[Range], block_tokens: int
+) -> tuple[BlockOutlook, ...]:
+    """Return the prompt as blocks: what is restored, what is known but gone, what is new."""
+    layout, total = state.model.layout, len(state.tokens)
+    found = list(_stored(match, layout)) if match is not None and layout is not None else []
+    position = found[-1].end if found else 0
+    matched = min(match.matched, total) if match is not None else 0
+    if matched > position and layout is not None:
+        # the last token of a prompt is always computed, stored or not
+        where: Where = "miss" if matched == total == position + 1 else "lost"
+        found.append(BlockOutlook(position, matched, where, 0))
+        position = matched
+    cuts = [*(cut for cut in _cuts(ranges) if cut > position), total]
+    for start, end in _missing(position, cuts, block_tokens):
+        found.append(BlockOutlook(start, end, "miss", _bytes(layout, end - start)))
+    return tuple(found)
+
+
+def _cuts(ranges: Iterable[Range]) -> list[int]:
+    return sorted({end for _, end in ranges})
+
+
+def _missing(position: int, cuts: Iterable[int], block_tokens: int) -> Iterator[Range]:
+    for cut in cuts:
+        if cut > position:
+            yield from block_ranges(position, cut, block_tokens, ())
+            position = cut
+
+
+def _stored(match: Match, layout: Layout) -> Iterator[BlockOutlook]:
+    """Yield what a restore takes, by position: the pieces of one kind cover it, the others lie over them."""
+    covers: list[Range] = []
+    position = 0
+    for piece in match.pieces:
+        end = piece.block.start + piece.used
+        if end > position:
+            covers.append((position, end))
+            position = end
+    for start, end in covers:
+        over = [piece for piece in match.pieces if _lies_in(piece, start, end)]
+        touching = [p for p in match.pieces if p.block.start < end and p.block.start + p.used > start]
+        cold = any("cold" in piece.tiers.values() for piece in touching)
+        nbytes = sum(
+            layout.record_bytes(kind, piece.block.num_tokens) for piece in over for kind in piece.tiers
+        )
+        yield BlockOutlook(start, end, "cold" if cold else "hot", nbytes)
+
+
+def _lies_in(piece: Piece, start: int, end: int) -> bool:
+    """Tell whether a piece ends in a range: each piece ends in exactly one."""
+    return start < piece.block.start + piece.used <= end
+
+
+def _bytes(layout: Layout | None, num_tokens: int) -> int:
+    return layout.token_bytes() * num_tokens if layout is not None else 0
+
+
+def writes(ranges: Sequence[Range], layout: Layout | None) -> Writes:
+    """Return what the new blocks of the prompt come to; recurrent states, taken where chunks end, not counted."""
+    tokens = sum(end - start for start, end in ranges)
+    return Writes(len(ranges), tokens, _bytes(layout, tokens))
+
+
+def evictions(
+    views: Iterable[TierView], match: Match | None, ranges: Sequence[Range], state: State
+) -> tuple[Eviction, ...]:
+    """Return what would go from each tier for the new blocks."""
+    layout = state.model.layout
+    if layout is None or not ranges:
+        return ()
+    keep = {step.block.name for step in match.steps} if match is not None else set()
+    found = []
+    for view in views:
+        gone = preview(view, [_cost(view, layout, end - start) for start, end in ranges], keep)
+        if gone.evicted or gone.refused:
+            found.append(Eviction(view.tier, len(gone.evicted), gone.nbytes, gone.refused))
+    return tuple(found)
+
+
+def _cost(view: TierView, layout: Layout, num_tokens: int) -> Cost:
+    """Return what a block of that length takes in a tier: on disk whole pages and a header for each file."""
+    kinds = [kind for kind in layout.kinds() if kind != "state"]
+    sizes = [layout.record_bytes(kind, num_tokens) for kind in kinds]
+    if view.tier == "hot":
+        return Cost(sum(sizes), sum(len(list(layout.tensors(kind))) for kind in kinds))
+    return Cost(sum(-(-(size + _HEADER_BYTES) // _PAGE_BYTES) * _PAGE_BYTES for size in sizes))
+
+
+_PAGE_BYTES = 4096
+#: About the size of a safetensors header with a few tensors.
+_HEADER_BYTES = 512

@@ -1,0 +1,58 @@
+"""Describe a model without its weights: its `Model`, as far as a dry run needs it. No MLX.
+
+Identity, window and text parts are read from the folder, as loading does; the layout of its cache is known from an
+earlier run (`CostBook`), since only a loaded model can tell it.
+"""
+
+from pathlib import Path
+
+from omlx.config.settings import ModelSettings
+from omlx.errors import ModelLoadError
+from omlx.models.fingerprint import fingerprint
+from omlx.pipeline.cost import CostBook
+from omlx.pipeline.model import Model
+from omlx.text.chat import Prompt
+from omlx.text.seams import AnswerParser
+from omlx.text.text_config import read_text_config
+from omlx.text.tokenizer import FolderTokenizer
+from omlx.types import Fingerprint, Tokens
+
+#: The window of a model whose config names none.
+DEFAULT_WINDOW_TOKENS = 32_768
+
+
+def identity(settings: ModelSettings, folder: Path) -> Fingerprint:
+    """Return the identity under which a configured model's blocks are stored. Raises ModelLoadError."""
+    adapter = Path(settings.adapter).expanduser() if settings.adapter else None
+    return fingerprint(folder, adapter=adapter)
+
+
+def window(asked: int | None, own: int | None) -> int:
+    """Return the window: what is asked for, but never more than the model's own."""
+    known = own or DEFAULT_WINDOW_TOKENS
+    return min(asked, known) if asked else known
+
+
+def describe(name: str, settings: ModelSettings, folder: Path, costs: CostBook) -> Model:
+    """Return what is known of the model in a folder. It renders and tokenizes; it does not answer.
+
+    Raises ModelLoadError naming the folder and the reason.
+    """
+    known = identity(settings, folder)
+    profile = costs.profile(known)
+    text = read_text_config(folder)
+    return Model(
+        name=name,
+        fingerprint=known,
+        layout=profile.layout if profile else None,
+        window_tokens=window(settings.window_tokens, text.window_tokens),
+        eos_tokens=text.eos_token_ids,
+        tokenizer=FolderTokenizer(folder),
+        new_parser=_no_parser,
+        template_options=settings.template_options,
+        max_tokens=settings.max_tokens,
+    )
+
+
+def _no_parser(prompt: Prompt, tokens: Tokens, stop: tuple[str, ...]) -> AnswerParser:
+    raise ModelLoadError("a model that is only described gives no answers", hint="load it")

@@ -1,0 +1,1 @@
+"""The dialect of `POST /v1/responses`."""
