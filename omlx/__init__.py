@@ -5,7 +5,7 @@ Rooms, lowest first; a room imports only rooms on lower lines (a test holds this
     9  cli
     8  server
     7  runtime, testing
-    6  engine, models          may import MLX
+    6  engine, models, explain engine and models may import MLX
     5  stages, kv              kv may import MLX
     4  pipeline, codecs        codecs may import MLX
     3  text

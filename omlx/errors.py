@@ -6,6 +6,7 @@
     ├── RequestError           the client must change its request           HTTP 400
     │   ├── ContextLengthError     the prompt does not fit the window       HTTP 400
     │   ├── UnknownModelError      no such model                            HTTP 404
+    │   ├── UnknownRequestError    no such request is remembered            HTTP 404
     │   └── UnauthorizedError      the API key is missing or wrong          HTTP 401
     ├── BusyError              try again later                              HTTP 503
     ├── ModelLoadError         the weights or tokenizer cannot be used      HTTP 500
@@ -84,6 +85,20 @@ class UnknownModelError(RequestError):
             param="model",
             code="model_not_found",
             hint="use one of: " + ", ".join(known),
+        )
+
+
+class UnknownRequestError(RequestError):
+    """No request of that id is remembered."""
+
+    status = 404
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"no request {name!r} is remembered",
+            param="id",
+            code="request_not_found",
+            hint="list the requests that ended lately with GET /v1/trace",
         )
 
 

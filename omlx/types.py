@@ -26,6 +26,7 @@ RECORD_KINDS: tuple[RecordKind, ...] = ("kv", "window", "state")
 
 #: Where a record was found.
 Tier: TypeAlias = Literal["hot", "cold"]
+TIERS: tuple[Tier, ...] = ("hot", "cold")
 
 
 def as_tokens(ids: object) -> Tokens:

@@ -53,4 +53,4 @@ class Executor:
     def _capture(sequence: RunningSequence, ranges: Sequence[tuple[int, int]]) -> list[dict[RecordKind, Record]]:
         layout = sequence.loaded.layout
         assert layout is not None  # writeback asks nothing of a model that runs uncached
-        return capture(sequence.caches, layout, ranges)
+        return capture(sequence.caches, layout, ranges, sequence.offset)

@@ -1,6 +1,7 @@
 """The chain as it would run: blocks, segments, stages, writes and evictions of one prompt. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from omlx.pipeline.chunks import chunk_ends, grid_floor
 from omlx.pipeline.cost import Plan
@@ -12,6 +13,7 @@ from omlx.pipeline.explanation import (
     Writes,
 )
 from omlx.pipeline.pipeline import Pipeline
+from omlx.pipeline.stage import Services
 from omlx.pipeline.state import State
 from omlx.prefix.hasher import PrefixHasher
 from omlx.prefix.layout import Layout
@@ -48,39 +50,50 @@ def char_at(state: State, token: int) -> int:
     return int(state.starts[token]) if token < len(state.tokens) else len(state.text)
 
 
-def new_ranges(state: State, match: Match | None, plan: Plan | None, pipeline: Pipeline) -> list[Range]:
-    """Return the token ranges of the prompt that would be stored, as `writeback` cuts them while it is computed.
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What `writeback` would store of a prompt: token ranges, and how many states of recurrent layers."""
+
+    ranges: tuple[Range, ...] = ()
+    states: int = 0
+
+
+def planned(state: State, match: Match | None, plan: Plan, pipeline: Pipeline, services: Services) -> Planned:
+    """Return what would be stored of the prompt, cut as `writeback` cuts it while it is computed.
 
     The prompt's last token is run by the first decode step, so it is stored with the answer.
     """
-    writeback = pipeline.stage(WritebackStage)
-    if not isinstance(writeback, WritebackStage) or match is None:
-        return []
+    writeback, prefill = pipeline.stage(WritebackStage), pipeline.stage(PrefillStage)
+    layout = state.model.layout
+    if match is None or layout is None:
+        return Planned()
+    if not isinstance(writeback, WritebackStage) or not isinstance(prefill, PrefillStage):
+        return Planned()
+    kinds = layout.kinds()
+    longest = len(state.tokens) if kinds == ("state",) else writeback.block_tokens
     cuts = [segment.end for segment in state.segments]
     found: list[Range] = []
-    until = match.stored
-    for end in _chunks(state, plan, pipeline, cuts):
-        if end > until:
-            found += block_ranges(until, end, writeback.block_tokens, cuts)
-            until = end
-    return found
+    until, states = match.stored, 0
+    for end in _chunks(state, plan, prefill, services):
+        found += block_ranges(until, end, longest, cuts)
+        until = max(until, end)
+        states += "state" in kinds and writeback.wants_state(state, end)
+    return Planned(tuple(found), states)
 
 
-def _chunks(state: State, plan: Plan | None, pipeline: Pipeline, cuts: list[int]) -> Iterator[int]:
-    prefill = pipeline.stage(PrefillStage)
-    resume = plan.resume if plan else 0
-    end = len(state.tokens) - 1
-    if not isinstance(prefill, PrefillStage):
-        return iter(())
-    if prefill.exact and resume != end:
-        layout = state.model.layout
-        only_kv = layout is not None and layout.kinds() == ("kv",)
-        resume = grid_floor(resume, prefill.chunk_tokens, cuts) if only_kv else 0
-    return chunk_ends(resume, end, prefill.chunk_tokens, cuts)
+def _chunks(state: State, plan: Plan, prefill: PrefillStage, services: Services) -> Iterator[int]:
+    """Yield where chunks of prefill end, as far as they are stored."""
+    cuts, resume, end = prefill.cuts(state), plan.resume, len(state.tokens) - 1
+    kept = end
+    if prefill.exact:
+        match = prefill.grid_match(state, services, resume, cuts) if resume else None
+        resume = match.resume if match is not None else resume
+        kept = grid_floor(end, prefill.chunk_tokens, cuts)
+    return (chunk for chunk in chunk_ends(resume, end, prefill.chunk_tokens, cuts) if chunk <= kept)
 
 
 def blocks(
-    state: State, match: Match | None, ranges: Sequence[Range], block_tokens: int
+    state: State, match: Match | None, new: Planned, block_tokens: int
 ) -> tuple[BlockOutlook, ...]:
     """Return the prompt as blocks: what is restored, what is known but gone, what is new."""
     layout, total = state.model.layout, len(state.tokens)
@@ -92,7 +105,7 @@ def blocks(
         where: Where = "miss" if matched == total == position + 1 else "lost"
         found.append(BlockOutlook(position, matched, where, 0))
         position = matched
-    cuts = [*(cut for cut in _cuts(ranges) if cut > position), total]
+    cuts = [*(cut for cut in _cuts(new.ranges) if cut > position), total]
     for start, end in _missing(position, cuts, block_tokens):
         found.append(BlockOutlook(start, end, "miss", _bytes(layout, end - start)))
     return tuple(found)
@@ -137,23 +150,24 @@ def _bytes(layout: Layout | None, num_tokens: int) -> int:
     return layout.token_bytes() * num_tokens if layout is not None else 0
 
 
-def writes(ranges: Sequence[Range], layout: Layout | None) -> Writes:
-    """Return what the new blocks of the prompt come to; recurrent states, taken where chunks end, not counted."""
-    tokens = sum(end - start for start, end in ranges)
-    return Writes(len(ranges), tokens, _bytes(layout, tokens))
+def writes(new: Planned, layout: Layout | None) -> Writes:
+    """Return what the new blocks of the prompt come to."""
+    tokens = sum(end - start for start, end in new.ranges)
+    states = new.states * layout.record_bytes("state", 1) if layout is not None and new.states else 0
+    return Writes(len(new.ranges), tokens, _bytes(layout, tokens) + states)
 
 
 def evictions(
-    views: Iterable[TierView], match: Match | None, ranges: Sequence[Range], state: State
+    views: Iterable[TierView], match: Match | None, new: Planned, state: State
 ) -> tuple[Eviction, ...]:
     """Return what would go from each tier for the new blocks."""
     layout = state.model.layout
-    if layout is None or not ranges:
+    if layout is None or not new.ranges:
         return ()
     keep = {step.block.name for step in match.steps} if match is not None else set()
     found = []
     for view in views:
-        gone = preview(view, [_cost(view, layout, end - start) for start, end in ranges], keep)
+        gone = preview(view, [_cost(view, layout, end - start) for start, end in new.ranges], keep)
         if gone.evicted or gone.refused:
             found.append(Eviction(view.tier, len(gone.evicted), gone.nbytes, gone.refused))
     return tuple(found)

@@ -1,6 +1,6 @@
 """DiskStore: the cold tier of a server that may or may not run, read once and never changed."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ from omlx.store.rows import Changes, scan
 from omlx.store.store import Loaded, Placement
 from omlx.store.sweep import table_bytes
 from omlx.store.volume import Allowance, free_bytes
-from omlx.types import BlockName, Fingerprint, RecordKind, Tier, Tokens
+from omlx.types import TIERS, BlockName, Fingerprint, RecordKind, Tier, Tokens
 
 T = TypeVar("T")
 
@@ -41,12 +41,18 @@ class DiskStore:
             self._index.insert(block)
 
     def match(
-        self, fingerprint: Fingerprint, tokens: Tokens, layout: Layout, limit: int | None = None
+        self,
+        fingerprint: Fingerprint,
+        tokens: Tokens,
+        layout: Layout,
+        limit: int | None = None,
+        *,
+        tiers: Collection[Tier] = TIERS,
     ) -> Match:
-        """Return what can be reused of a prompt."""
+        """Return what can be reused of a prompt; nothing without the cold tier."""
         if limit is None:
             limit = max(0, len(tokens) - 1)
-        steps = self._index.walk(fingerprint, tokens)
+        steps = self._index.walk(fingerprint, tokens) if "cold" in tiers else []
         return plan_match(fingerprint, steps, layout, self._presence, limit)
 
     def look(self, question: Callable[[BlockIndex], T]) -> T:
@@ -66,7 +72,14 @@ class DiskStore:
         """Raise CacheError: records are not read here."""
         raise CacheError("a dry run reads no records")
 
-    def put(self, block: Block, records: Mapping[RecordKind, Record], layout: Layout) -> Placement:  # noqa: ARG002
+    def put(
+        self,
+        block: Block,  # noqa: ARG002 - the seam's signature
+        records: Mapping[RecordKind, Record],  # noqa: ARG002
+        layout: Layout,  # noqa: ARG002
+        *,
+        tiers: Collection[Tier] = TIERS,  # noqa: ARG002
+    ) -> Placement:
         """Keep nothing."""
         return Placement(hot=False, cold=False)
 

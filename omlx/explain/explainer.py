@@ -66,9 +66,8 @@ class Explainer:
         """Return what the request of a walked state will do."""
         match = self._match(state)
         plan = state.plan or _plan_without_lookup(state, self._services)
-        ranges = chain.new_ranges(state, match, plan, self._pipeline)
-        layout = state.model.layout
-        written = chain.writes(ranges, layout)
+        new = chain.planned(state, match, plan, self._pipeline, self._services)
+        written = chain.writes(new, state.model.layout)
         rates = self._services.costs.rates(state.model.fingerprint)
         found, cause = self._why(state, match, plan, show_text=show_text)
         return Explanation(
@@ -80,11 +79,11 @@ class Explainer:
             prompt_chars=len(state.text),
             rewrites=state.rewrites,
             segments=chain.segments(state, plan.resume),
-            blocks=chain.blocks(state, match, ranges, self._block_tokens()),
+            blocks=chain.blocks(state, match, new, self._block_tokens()),
             stages=outlook.stages(self._pipeline.stages, outlook.Foreseen(state, plan, rates, written)),
             plan=plan,
             writes=written,
-            evictions=chain.evictions(self._views(), match, ranges, state),
+            evictions=chain.evictions(self._views(), match, new, state),
             difference=found,
             cause=cause,
             notes=tuple(self._notes(state, rates_known=bool(rates.prefill))),
@@ -92,10 +91,13 @@ class Explainer:
 
     def _match(self, state: State) -> Match | None:
         """Return the match as `lookup` sees it, also where it decides against restoring it."""
-        layout = state.model.layout
-        if self._stored is None or layout is None or self._pipeline.stage(LookupStage) is None:
+        layout, lookup = state.model.layout, self._pipeline.stage(LookupStage)
+        if self._stored is None or layout is None or not isinstance(lookup, LookupStage):
             return None
-        return self._stored.match(state.model.fingerprint, state.tokens, layout, len(state.tokens) - 1)
+        limit = len(state.tokens) - 1
+        return self._stored.match(
+            state.model.fingerprint, state.tokens, layout, limit, tiers=lookup.tiers
+        )
 
     def _why(
         self, state: State, match: Match | None, plan: Plan, *, show_text: bool

@@ -6,11 +6,13 @@ earlier run (`CostBook`), since only a loaded model can tell it.
 
 from pathlib import Path
 
+from omlx.blas import user_cache
 from omlx.config.settings import ModelSettings
 from omlx.errors import ModelLoadError
+from omlx.models.catalog import CATALOG
 from omlx.models.fingerprint import fingerprint
 from omlx.pipeline.cost import CostBook
-from omlx.pipeline.model import Model
+from omlx.pipeline.model import Computing, Model
 from omlx.text.chat import Prompt
 from omlx.text.seams import AnswerParser
 from omlx.text.text_config import read_text_config
@@ -21,10 +23,30 @@ from omlx.types import Fingerprint, Tokens
 DEFAULT_WINDOW_TOKENS = 32_768
 
 
-def identity(settings: ModelSettings, folder: Path) -> Fingerprint:
+def local_folder(path: str) -> Path:
+    """Return the folder of a model that is on this machine. Downloads nothing. Raises ModelLoadError."""
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        return folder
+    prepared = sorted((user_cache() / "models").glob(f"{path.lower()}-*/config.json")) if path in CATALOG else []
+    if prepared:
+        return prepared[0].parent
+    # huggingface_hub takes 0.4 s to import
+    from huggingface_hub import snapshot_download  # noqa: PLC0415
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415 - 0 s, as above
+
+    try:
+        return Path(snapshot_download(path, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError, OSError) as error:
+        raise ModelLoadError(
+            f"model {path!r} is not on this machine", hint="serve it once, or give the folder of a local model"
+        ) from error
+
+
+def identity(settings: ModelSettings, folder: Path, computing: Computing) -> Fingerprint:
     """Return the identity under which a configured model's blocks are stored. Raises ModelLoadError."""
     adapter = Path(settings.adapter).expanduser() if settings.adapter else None
-    return fingerprint(folder, adapter=adapter)
+    return fingerprint(folder, computing.identity(), adapter)
 
 
 def window(asked: int | None, own: int | None) -> int:
@@ -33,12 +55,14 @@ def window(asked: int | None, own: int | None) -> int:
     return min(asked, known) if asked else known
 
 
-def describe(name: str, settings: ModelSettings, folder: Path, costs: CostBook) -> Model:
+def describe(
+    name: str, settings: ModelSettings, folder: Path, costs: CostBook, computing: Computing
+) -> Model:
     """Return what is known of the model in a folder. It renders and tokenizes; it does not answer.
 
     Raises ModelLoadError naming the folder and the reason.
     """
-    known = identity(settings, folder)
+    known = identity(settings, folder, computing)
     profile = costs.profile(known)
     text = read_text_config(folder)
     return Model(

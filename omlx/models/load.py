@@ -15,11 +15,12 @@ from omlx.config.settings import ModelSettings
 from omlx.errors import ModelLoadError
 from omlx.kv.family import UnsupportedCacheError
 from omlx.kv.layout import probe_layout
+from omlx.kv.quantize import check_quantized, quantize_caches
 from omlx.models.answer import AnswerParsers
 from omlx.models.fingerprint import fingerprint
 from omlx.models.generation import model_sampling
 from omlx.models.loaded import LoadedModel
-from omlx.pipeline.model import Model
+from omlx.pipeline.model import Computing, Model
 from omlx.prefix.layout import Layout
 from omlx.text.chat import ChatPrompt, Prompt
 from omlx.text.seams import AnswerParser
@@ -33,15 +34,18 @@ log = structlog.get_logger()
 DEFAULT_WINDOW_TOKENS = 32_768
 
 
-def load(name: str, settings: ModelSettings, folder: Path) -> LoadedModel:
-    """Load weights and text parts of the model in a folder.
+def load(
+    name: str, settings: ModelSettings, folder: Path, computing: Computing | None = None
+) -> LoadedModel:
+    """Load weights and text parts of the model in a folder, to compute KV as `computing` says.
 
     Raises ModelLoadError naming the folder and the reason.
     """
     adapter = Path(settings.adapter).expanduser() if settings.adapter else None
-    identity = fingerprint(folder, adapter=adapter)
+    computing = computing or Computing()
+    identity = fingerprint(folder, computing.identity(), adapter)
     module = _module(name, folder, adapter, trust_remote_code=settings.trust_remote_code)
-    new_caches: Callable[[], list[Any]] = partial(make_prompt_cache, module)
+    new_caches = _cache_maker(name, module, computing)
     layout, reason = _layout(name, module, new_caches())
     text = read_text_config(folder)
     parsers = AnswerParsers(folder)  # its tokenizer is shared: reading one takes seconds for a large vocabulary
@@ -75,6 +79,18 @@ def _module(name: str, folder: Path, adapter: Path | None, *, trust_remote_code:
         ) from error
     mx.eval(module.parameters())
     return module
+
+
+def _cache_maker(name: str, module: Any, computing: Computing) -> Callable[[], list[Any]]:
+    """Return what makes a sequence's caches, quantized if asked for. Says once which layers stay as they are."""
+    plain: Callable[[], list[Any]] = partial(make_prompt_cache, module)
+    if computing.kv_bits is None:
+        return plain
+    left = check_quantized(module, plain, computing.kv_bits, computing.kv_group_size)
+    if left:
+        log.warning("layers keep unquantized keys and values", model=name, layers=left)
+    bits, group_size = computing.kv_bits, computing.kv_group_size
+    return lambda: quantize_caches(plain(), bits, group_size).caches
 
 
 def _window(asked: int | None, own: int | None) -> int:

@@ -11,6 +11,24 @@ from omlx.text.seams import AnswerParser, Tokenizer
 from omlx.types import Fingerprint, Tokens
 
 
+@dataclass(frozen=True, slots=True)
+class Computing:
+    """How a pipeline computes KV, as far as it changes the bytes. `exact_grid` is the chunk grid of an exact pipeline."""
+
+    kv_bits: int | None = None
+    kv_group_size: int = 64
+    exact_grid: int | None = None
+
+    def identity(self) -> dict[str, object]:
+        """Return what belongs into the fingerprint: nothing for the default way."""
+        options: dict[str, object] = {}
+        if self.kv_bits is not None:
+            options |= {"kv_bits": self.kv_bits, "kv_group_size": self.kv_group_size}
+        if self.exact_grid is not None:
+            options["exact_grid"] = self.exact_grid
+        return options
+
+
 @dataclass(frozen=True)
 class Model:
     """One loaded model.

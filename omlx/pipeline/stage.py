@@ -23,7 +23,7 @@ A device stage with `during = ("prefill", "decode")` is also run after each step
 sequence grow; `run` is called afresh each time and must pick up where the last call ended.
 """
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
@@ -38,7 +38,7 @@ from omlx.prefix.layout import Layout
 from omlx.prefix.match import Match
 from omlx.store.record import Record
 from omlx.store.store import Loaded, Placement
-from omlx.types import BlockName, Fingerprint, RecordKind, Tokens
+from omlx.types import TIERS, BlockName, Fingerprint, RecordKind, Tier, Tokens
 
 Lane: TypeAlias = Literal["host", "io", "device"]
 Steps: TypeAlias = Generator[Work, Any, None]
@@ -51,17 +51,33 @@ class Store(Protocol):
     """
 
     def match(
-        self, fingerprint: Fingerprint, tokens: Tokens, layout: Layout, limit: int | None = None
+        self,
+        fingerprint: Fingerprint,
+        tokens: Tokens,
+        layout: Layout,
+        limit: int | None = None,
+        *,
+        tiers: Collection[Tier] = TIERS,
     ) -> Match:
-        """Return what can be reused of a prompt, at most `limit` tokens. Changes nothing."""
+        """Return what can be reused of a prompt, at most `limit` tokens, of records in `tiers`.
+
+        Changes nothing.
+        """
         ...
 
     def load(self, match: Match, layout: Layout) -> Loaded:
         """Bring all records of a match into RAM; what is gone or damaged shortens it."""
         ...
 
-    def put(self, block: Block, records: Mapping[RecordKind, Record], layout: Layout) -> Placement:
-        """Keep records of a block; return where they are."""
+    def put(
+        self,
+        block: Block,
+        records: Mapping[RecordKind, Record],
+        layout: Layout,
+        *,
+        tiers: Collection[Tier] = TIERS,
+    ) -> Placement:
+        """Keep records of a block in `tiers`; return where they are."""
         ...
 
     def resubmit(self, path: Iterable[BlockName]) -> int:

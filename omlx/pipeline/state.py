@@ -75,6 +75,7 @@ class State:
         plan: what will be restored and computed, and how long that should take.
         restored: what was fetched.
         sequence: the running sequence.
+        keep_until: tokens from here on are not to be stored; None stores all.
         answer: how it ended.
         written: what was stored.
         waited_for: how many tokens of the prompt another request was computing (`coalesce`).
@@ -96,6 +97,7 @@ class State:
     plan: Plan | None = None
     restored: Restored = Restored()
     sequence: Sequence = field(default=None)  # type: ignore[assignment]  # prefill assigns it first
+    keep_until: int | None = None
     answer: Answer | None = None
     written: Written = Written()
     waited_for: int = 0

@@ -6,6 +6,7 @@ A stage that is also run `during` others works from its first step on; its `bega
 With nobody listening a step costs two look-ups in a dict.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -36,8 +37,34 @@ class StageEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str | None = None
 
 
-#: Takes the events of all requests, on whichever thread they happen. Must return at once.
+#: Takes the events of all requests, on whichever thread they happen. Must return at once and raise nothing.
 Tell: TypeAlias = Callable[[StageEvent], None]
+
+
+class Listeners:
+    """Whoever wants to hear of requests. False when nobody does. Safe on any thread."""
+
+    def __init__(self) -> None:
+        self._tells: tuple[Tell, ...] = ()
+        self._lock = threading.Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._tells)
+
+    def add(self, tell: Tell) -> Callable[[], None]:
+        """Call `tell` with every event from now on; return what ends that, which may be called again."""
+        with self._lock:
+            self._tells = (*self._tells, tell)
+        return lambda: self._remove(tell)
+
+    def tell(self, event: StageEvent) -> None:
+        """Tell everyone."""
+        for tell in self._tells:
+            tell(event)
+
+    def _remove(self, tell: Tell) -> None:
+        with self._lock:
+            self._tells = tuple(other for other in self._tells if other is not tell)
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -93,15 +120,15 @@ class _Part:
 
 
 class Timeline(Stopwatch):
-    """A stopwatch that also remembers when. `tell` gets the events; None when nobody listens."""
+    """A stopwatch that also remembers when, and tells whoever listens."""
 
-    def __init__(self, request: RequestId, model: str, tell: Tell | None = None) -> None:
+    def __init__(self, request: RequestId, model: str, listeners: Listeners | None = None) -> None:
         super().__init__()
         self.arrived = time.time()
         self._started = time.perf_counter()
         self._request = request
         self._model = model
-        self._tell = tell
+        self._listeners = listeners if listeners is not None else Listeners()
         self._parts: dict[str, _Part] = {}
         self.say("arrived")
 
@@ -118,13 +145,11 @@ class Timeline(Stopwatch):
     def began(self, name: str) -> None:
         """Take note that a stage begins."""
         self._parts.setdefault(name, _Part(time.perf_counter()))
-        if self._tell is not None:
-            self.say("began", name)
+        self.say("began", name)
 
     def ended(self, name: str) -> None:
         """Take note that a stage is over."""
-        if self._tell is not None:
-            self.say("ended", name)
+        self.say("ended", name)
 
     def say(
         self,
@@ -134,11 +159,11 @@ class Timeline(Stopwatch):
         error: str | None = None,
     ) -> None:
         """Tell an event to whoever listens."""
-        if self._tell is None:
+        if not self._listeners:
             return
         part = self._parts.get(stage) if stage else None
         busy = round(part.busy, 6) if part else None
-        self._tell(
+        self._listeners.tell(
             StageEvent(self._request, self._model, event, round(self.total_s(), 6), stage, busy, usage, error)
         )
 

@@ -1,6 +1,7 @@
 """Run requests on the configured models."""
 
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -13,6 +14,9 @@ from omlx.config.settings import Settings
 from omlx.engine.device import DeviceThread
 from omlx.engine.executor import Executor
 from omlx.errors import BusyError, OmlxError
+from omlx.explain.event import log_fields
+from omlx.explain.explainer import Explainer
+from omlx.models.describe import describe, local_folder
 from omlx.models.load import load
 from omlx.models.loaded import LoadedModel
 from omlx.models.pool import ModelPool
@@ -20,13 +24,15 @@ from omlx.models.resolve import resolve_folder
 from omlx.pipeline.backend import Health, ModelCard
 from omlx.pipeline.conductor import Conductor, internal_error
 from omlx.pipeline.cost import CostBook
+from omlx.pipeline.explanation import Explanation
 from omlx.pipeline.pipelines import load_pipelines
 from omlx.pipeline.model import Model
 from omlx.pipeline.request import Request
 from omlx.pipeline.stage import Services
 from omlx.pipeline.state import State
+from omlx.pipeline.timeline import Listeners, RequestTrace, Tell
 from omlx.runtime.admission import Admission
-from omlx.runtime.compose import open_store, profile_folder
+from omlx.runtime.compose import computing_of, open_store, profile_folder
 from omlx.runtime.lanes import WorkerLanes
 from omlx.runtime.names import ModelNames
 from omlx.runtime.ticket import Ticket
@@ -35,6 +41,9 @@ from omlx.text.chat import ChatPrompt
 from omlx.text.delta import Delta
 
 log = structlog.get_logger()
+
+#: How many finished requests are remembered.
+HISTORY = 256
 
 
 def with_template_options(request: Request, model: Model) -> Request:
@@ -65,7 +74,11 @@ class Runtime:
         self._device = DeviceThread(Executor(self._pool.get))
         self._lanes = WorkerLanes(self._device)
         self._costs = CostBook(profile_folder(settings.cache) if self._store is not None else None)
-        self._conductor = Conductor(Services(self._store, costs=self._costs), self._lanes)
+        self._services = Services(self._store, costs=self._costs)
+        self._conductor = Conductor(self._services, self._lanes)
+        self._listeners = Listeners()
+        self._history: deque[RequestTrace] = deque(maxlen=HISTORY)
+        self._described: dict[str, Model] = {}
         self._admission: Admission[Ticket] = Admission(settings.server.max_running, settings.server.max_queued)
         self._closing = False
 
@@ -105,10 +118,31 @@ class Runtime:
         """
         if self._closing:
             raise BusyError("the server is stopping", hint="try again when it is back")
-        ticket = Ticket(request, self._names.resolve(request.model), sink, self._forget)
+        name = self._names.resolve(request.model)
+        ticket = Ticket(request, name, sink, self._forget, self._listeners, self._explain_started)
         if self._admission.enter(ticket):
             self._begin(ticket)
         return ticket
+
+    def explain(self, request: Request, *, show_text: bool = False) -> Explanation:
+        """Return what the request would do and why, without doing it. Loads no weights.
+
+        Raises UnknownModelError, ModelLoadError, and what refuses the request before prefill.
+        """
+        name = self._names.resolve(request.model)
+        model = self._model(name)
+        asked = with_template_options(request, model)
+        found = self._explainer(name).dry(asked, model, show_text=show_text)
+        log.info("request explained", request=request.id, dry=True, **log_fields(found))
+        return found
+
+    def traces(self) -> tuple[RequestTrace, ...]:
+        """Return the requests that ended lately, the latest last."""
+        return tuple(self._history)
+
+    def listen(self, tell: Tell) -> Callable[[], None]:
+        """Call `tell` with every event of requests from now on; return what ends that."""
+        return self._listeners.add(tell)
 
     def health(self) -> Health:
         """Return how things stand. Does not wait for the device."""
@@ -131,7 +165,7 @@ class Runtime:
     def _load_model(self, name: str) -> LoadedModel:
         settings = self.settings.models[name]
         started = time.perf_counter()
-        loaded = load(name, settings, resolve_folder(settings.path))
+        loaded = load(name, settings, resolve_folder(settings.path), computing_of(self._pipelines[name]))
         if loaded.layout is not None:
             self._costs.know(loaded.model.fingerprint, loaded.layout)
             self._save_costs()
@@ -170,7 +204,27 @@ class Runtime:
         if ticket.attach(state):
             self._conductor.start(self._pipelines[ticket.model].stages, state, ticket.end)
 
+    def _model(self, name: str) -> Model:
+        """Return the model: the loaded one, else what can be told of it without loading."""
+        loaded = self._pool.peek(name)
+        if loaded is not None:
+            return loaded.model
+        if name not in self._described:
+            settings = self.settings.models[name]
+            self._described[name] = describe(name, settings, local_folder(settings.path), self._costs)
+        return self._described[name]
+
+    def _explainer(self, name: str) -> Explainer:
+        return Explainer(self._pipelines[name], self._services, self._store, "server")
+
+    def _explain_started(self, state: State) -> Explanation:
+        """Explain a request whose prompt is about to go to the device."""
+        found = self._explainer(state.model.name).explain(state)
+        log.info("request explained", request=state.request.id, dry=False, **log_fields(found))
+        return found
+
     def _forget(self, ticket: Ticket) -> None:
+        self._history.append(ticket.trace())
         for following in self._admission.leave(ticket):
             self._begin(following)
 

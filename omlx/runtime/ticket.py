@@ -7,11 +7,12 @@ from collections.abc import Callable
 import structlog
 
 from omlx.errors import CancelledError, OmlxError
+from omlx.pipeline.explanation import Explanation, Writes
 from omlx.pipeline.request import Request
 from omlx.pipeline.state import State
+from omlx.pipeline.timeline import Listeners, RequestTrace, Timeline
 from omlx.pipeline.usage import usage
-from omlx.telemetry import Stopwatch
-from omlx.text.delta import Delta, Failed, Finished, Started
+from omlx.text.delta import Delta, Failed, Finished, Started, Usage
 
 log = structlog.get_logger()
 
@@ -24,16 +25,27 @@ class Ticket:
         model: the configured name of its model.
         sink: gets the deltas, in order.
         forget: told when the request has ended.
+        listeners: hear of its stages.
+        explain: explains the request, when it asks for that.
     """
 
     def __init__(
-        self, request: Request, model: str, sink: Callable[[Delta], None], forget: Callable[["Ticket"], None]
+        self,
+        request: Request,
+        model: str,
+        sink: Callable[[Delta], None],
+        forget: Callable[["Ticket"], None],
+        listeners: Listeners | None = None,
+        explain: Callable[[State], Explanation] | None = None,
     ) -> None:
         self.request = request
         self.model = model
         self.sink = sink
-        self.watch = Stopwatch()
+        self.watch = Timeline(request.id, model, listeners)
         self._forget = forget
+        self._explain = explain
+        self._explanation: Explanation | None = None
+        self._error: OmlxError | None = None
         self._state: State | None = None
         self._cancelled = False
         self._ended = False
@@ -65,7 +77,9 @@ class Ticket:
             self.end(CancelledError("the request was cancelled"))
 
     def announce(self, state: State) -> None:
-        """Tell the client's side that every check has passed."""
+        """Tell the client's side that every check has passed; explain the request, before it writes anything."""
+        if self.request.explain and self._explain is not None:
+            self._explanation = self._explain(state)
         self.sink(Started(usage(state)))
 
     def end(self, error: OmlxError | None) -> None:
@@ -74,15 +88,41 @@ class Ticket:
             if self._ended:
                 return
             self._ended = True
+            self._error = error
         self.sink(self._last_delta(error))
         self._log(error)
+        self.watch.say(
+            "failed" if error else "finished",
+            usage=usage(self._state) if self._state else None,
+            error=str(error) if error else None,
+        )
         self._forget(self)
+
+    def trace(self) -> RequestTrace:
+        """Return what was planned and what happened, once the request has ended."""
+        state = self._state
+        restored = state.restored if state else None
+        written = state.written if state else None
+        return RequestTrace(
+            id=self.request.id,
+            model=self.model,
+            arrived=self.watch.arrived,
+            total_s=round(self.watch.total_s(), 6),
+            spans=self.watch.spans(),
+            usage=usage(state) if state else Usage(),
+            hot_bytes=restored.hot_bytes if restored else 0,
+            cold_bytes=restored.cold_bytes if restored else 0,
+            written=Writes(written.blocks, 0, written.nbytes) if written else Writes(),
+            plan=state.plan if state else None,
+            explanation=self._explanation,
+            error=str(self._error) if self._error else None,
+        )
 
     def _last_delta(self, error: OmlxError | None) -> Delta:
         state = self._state
         if error is not None or state is None or state.answer is None:
             return Failed(error or OmlxError("the pipeline ended without an answer", hint="add a decode stage"))
-        return Finished(state.answer.reason, usage(state), dict(self.watch.seconds))
+        return Finished(state.answer.reason, usage(state), dict(self.watch.seconds), self._explanation)
 
     def _log(self, error: OmlxError | None) -> None:
         counts = usage(self._state) if self._state else None

@@ -26,6 +26,7 @@ from omlx.pipeline.request import Request
 from omlx.server.identity import request_id
 from omlx.server.reply import Replies, Reply
 from omlx.server.sse import HEADERS, KEEP_ALIVE
+from omlx.server.taps import Taps
 from omlx.text.delta import Delta, Failed, Finished
 
 #: How long a stream's headers wait for the first delta: clients expect them within a second.
@@ -55,6 +56,7 @@ class Service:
     backend: Backend
     replies: Replies
     settings: ServerSettings
+    taps: Taps
 
     async def answer(
         self, http: HttpRequest[Any, Any, Any], request: Request, dialect: Dialect, *, stream: bool

@@ -15,18 +15,31 @@ from omlx.server.discovery import list_models, probe, probe_health, show_banner,
 from omlx.server.identity import stamp
 from omlx.server.openai.errors import error_body
 from omlx.server.reply import Replies
+from omlx.server.taps import Taps
+from omlx.server.trace.routes import explain_request, list_traces, show_trace, tap
 
 
 def create_app(backend: Backend, settings: ServerSettings) -> Litestar:
-    """Return the ASGI application that serves `backend`. Its `state.replies` are the answers under way.
+    """Return the ASGI application that serves `backend`.
+
+    Its `state.replies` are the answers under way, `state.taps` the streams of events.
 
     Other origins get no CORS headers, and no page of API documentation is served.
     """
-    replies = Replies(backend)
-    service = Service(backend, replies, settings)
+    replies, taps = Replies(backend), Taps()
+    service = Service(backend, replies, settings, taps)
     openai = Router(
         "/v1",
-        route_handlers=[complete_chat, complete_text, list_models, show_model],
+        route_handlers=[
+            complete_chat,
+            complete_text,
+            list_models,
+            show_model,
+            explain_request,
+            list_traces,
+            show_trace,
+            tap,
+        ],
         guards=[key_guard(settings.api_key)],
     )
     return Litestar(
@@ -34,9 +47,9 @@ def create_app(backend: Backend, settings: ServerSettings) -> Litestar:
         dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
         exception_handlers={Exception: exception_handler(error_body)},
         before_send=[stamp],
-        on_shutdown=[replies.stop],
+        on_shutdown=[replies.stop, taps.stop],
         request_max_body_size=settings.max_body,
-        state=State({"replies": replies}),
+        state=State({"replies": replies, "taps": taps}),
         openapi_config=None,
         logging_config=None,
     )

@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -11,6 +12,7 @@ from litestar.types import Message, Scope
 from omlx.types import RequestId
 
 HEADER = "x-request-id"
+TRACE_HEADER = "x-omlx-trace"
 #: What a client may choose as its id: printable, without spaces, of bounded length.
 _ALLOWED = re.compile(r"[\x21-\x7e]{1,128}")
 
@@ -20,6 +22,11 @@ log = structlog.get_logger()
 def new_id(prefix: str) -> RequestId:
     """Return an id that nobody else has: `chatcmpl-4f2a...`."""
     return RequestId(f"{prefix}-{uuid.uuid4().hex}")
+
+
+def wants_trace(headers: Mapping[str, str]) -> bool:
+    """Tell whether a request asks to be explained with its answer: `x-omlx-trace: 1`."""
+    return headers.get(TRACE_HEADER, "").strip().lower() in {"1", "true", "yes"}
 
 
 def request_id(scope: Any) -> str:

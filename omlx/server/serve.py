@@ -78,6 +78,7 @@ class HttpServer(uvicorn.Server):  # type: ignore[misc]
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse new connections, give answers under way their time, then end them."""
         log.info("stopping", answers=len(self._app.state.replies))
+        self._app.state.taps.stop()
         asyncio.get_running_loop().call_later(self._grace_s, self._app.state.replies.stop)
         await super().shutdown(sockets)
 

@@ -7,6 +7,8 @@ from omlx.pipeline.cost import match_bytes
 from omlx.pipeline.stage import Lane, Services, Stage
 from omlx.pipeline.state import Restored, State
 from omlx.pipeline.work import Piece
+from omlx.prefix.layout import Layout
+from omlx.store.store import Loaded
 
 
 class FetchStage(Stage, frozen=True, tag="fetch"):
@@ -23,13 +25,19 @@ class FetchStage(Stage, frozen=True, tag="fetch"):
             return
         started = time.perf_counter()
         loaded = services.store.load(state.match, state.model.layout)
-        hot_bytes, cold_bytes = match_bytes(loaded.match, state.model.layout)
-        services.costs.observe(state.model.fingerprint, "fetch", cold_bytes, time.perf_counter() - started)
-        state.restored = Restored(
-            loaded.resume,
-            tuple(Piece(piece.used, piece.block.num_tokens, piece.records) for piece in loaded.pieces),
-            loaded.match.hot_tokens,
-            loaded.match.cold_tokens,
-            hot_bytes,
-            cold_bytes,
-        )
+        state.restored = restored_from(loaded, state.model.layout)
+        spent = time.perf_counter() - started
+        services.costs.observe(state.model.fingerprint, "fetch", state.restored.cold_bytes, spent)
+
+
+def restored_from(loaded: Loaded, layout: Layout) -> Restored:
+    """Return what was loaded, as `prefill` takes it."""
+    hot_bytes, cold_bytes = match_bytes(loaded.match, layout)
+    return Restored(
+        loaded.resume,
+        tuple(Piece(piece.used, piece.block.num_tokens, piece.records) for piece in loaded.pieces),
+        loaded.match.hot_tokens,
+        loaded.match.cold_tokens,
+        hot_bytes,
+        cold_bytes,
+    )

@@ -33,7 +33,9 @@ class LookupStage(Stage, frozen=True, tag="lookup"):
         model, match = state.model, None
         if services.store is not None and model.layout is not None:
             limit = len(state.tokens) - 1
-            match = services.store.match(model.fingerprint, state.tokens, model.layout, limit)
+            match = services.store.match(
+                model.fingerprint, state.tokens, model.layout, limit, tiers=self.tiers
+            )
         rates = services.costs.rates(model.fingerprint)
         state.plan = make_plan(len(state.tokens), match, model.layout, rates, self.min_reuse_tokens)
         state.match = match if state.plan.decision == "restore" else None

@@ -1,14 +1,17 @@
 """prefill: restore what was fetched and compute the rest of the prompt, in chunks on an absolute grid."""
 
-from collections.abc import Sequence as Series
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
 
 from omlx.config.settings import PositiveInt
 from omlx.pipeline.chunks import chunk_ends, grid_floor
-from omlx.pipeline.pieces import cut_back
+from omlx.pipeline.model import Computing
 from omlx.pipeline.stage import Lane, Services, Stage, Steps
-from omlx.pipeline.state import State
-from omlx.pipeline.work import Open, Piece, Prefill
+from omlx.pipeline.state import Restored, State
+from omlx.pipeline.work import Open, Prefill
+from omlx.prefix.match import Match
+from omlx.stages.fetch import restored_from
 
 
 class PrefillStage(Stage, frozen=True, tag="prefill"):
@@ -16,43 +19,82 @@ class PrefillStage(Stage, frozen=True, tag="prefill"):
 
     Options:
         chunk_tokens: the grid on which chunks end; also the longest piece of work between two decode steps.
-        exact: step back to the last grid point instead of resuming between two, for an answer bit-equal to a
-            cold run; costs up to one chunk of computing, or the whole prompt where a sliding or recurrent layer
-            has no record at that point.
+        exact: restore only what a cold run would have computed in the same chunks, and step back to the last grid
+            point, so that the answer is bit-equal to a cold run's. Costs up to one chunk of computing; answers and
+            the end of a prompt behind its last whole segment are not kept. Has a cache of its own.
+        kv_bits: quantize keys and values to this many bits as they are computed (2, 4 or 8); stored as they are.
+        kv_group_size: how many values share one scale when quantized.
+        quantized_kv_start: from which token on; only 0 is supported, so that a token's bytes never depend on the
+            length of the request that computed it.
     """
 
     requires: ClassVar[tuple[str, ...]] = ("request", "model", "tokens")
-    uses: ClassVar[tuple[str, ...]] = ("segments", "restored")
-    assigns: ClassVar[tuple[str, ...]] = ("sequence",)
+    uses: ClassVar[tuple[str, ...]] = ("segments", "restored", "plan")
+    assigns: ClassVar[tuple[str, ...]] = ("sequence", "keep_until")
     lane: ClassVar[Lane] = "device"
 
     chunk_tokens: PositiveInt = 512
     exact: bool = False
+    kv_bits: Literal[2, 4, 8] | None = None
+    kv_group_size: Literal[32, 64, 128] = 64
+    quantized_kv_start: Annotated[int, msgspec.Meta(ge=0, le=0)] = 0
+
+    def computing(self) -> Computing:
+        """Return how this stage computes KV."""
+        return Computing(self.kv_bits, self.kv_group_size, self.chunk_tokens if self.exact else None)
 
     def run(self, state: State, services: Services) -> Steps:
         """Open the sequence, then run one chunk at a time."""
-        cuts = [segment.end for segment in state.segments]
+        cuts = self.cuts(state)
         end = len(state.tokens) - 1
-        resume, pieces = self._resume(state, cuts)
+        restored = self._on_grid(state, services, cuts) if self.exact else state.restored
+        if self.exact:
+            state.keep_until = grid_floor(end, self.chunk_tokens, cuts)
         sampling = state.request.sampling.over(state.model.sampling)
-        state.sequence = yield Open(state.model.name, state.tokens, resume, pieces, sampling)
-        for chunk_end in chunk_ends(resume, end, self.chunk_tokens, cuts):
+        state.sequence = yield Open(
+            state.model.name, state.tokens, restored.resume, restored.pieces, sampling
+        )
+        for chunk_end in chunk_ends(restored.resume, end, self.chunk_tokens, cuts):
             yield Prefill(state.sequence, chunk_end)
-        self._observe(state, services, resume, end)
+        self._observe(state, services, restored, end)
 
     @staticmethod
-    def _observe(state: State, services: Services, resume: int, end: int) -> None:
+    def cuts(state: State) -> list[int]:
+        """Return where chunks end besides the grid: at segment ends, and where the prompt left a stored one.
+
+        The latter only for recurrent layers, whose state can be taken at a chunk's end alone: the next prompt that
+        leaves there resumes there.
+        """
+        cuts = [segment.end for segment in state.segments]
+        layout, plan = state.model.layout, state.plan
+        if plan is not None and layout is not None and "state" in layout.kinds():
+            cuts.append(plan.matched_tokens)
+        return cuts
+
+    def _on_grid(self, state: State, services: Services, cuts: list[int]) -> Restored:
+        """Return what was fetched, or a shorter restore that ends on a grid point."""
+        restored, layout = state.restored, state.model.layout
+        match = self.grid_match(state, services, restored.resume, cuts)
+        if match is None or services.store is None or layout is None:
+            return restored
+        found = restored_from(services.store.load(match, layout), layout)
+        # a record that went bad just now: compute it all
+        return found if found.resume == match.resume else Restored()
+
+    def grid_match(self, state: State, services: Services, resume: int, cuts: list[int]) -> Match | None:
+        """Return the longest match that ends on a grid point before `resume`; None when that is one."""
+        layout, match = state.model.layout, None
+        floor = grid_floor(resume, self.chunk_tokens, cuts)
+        while floor < resume and services.store is not None and layout is not None:
+            match = services.store.match(state.model.fingerprint, state.tokens, layout, floor)
+            resume = match.resume
+            floor = grid_floor(resume, self.chunk_tokens, cuts)
+        return match
+
+    @staticmethod
+    def _observe(state: State, services: Services, restored: Restored, end: int) -> None:
         """Remember how fast the device was."""
         costs, identity, spent = services.costs, state.model.fingerprint, state.sequence.device_s
-        restored = sum(record.nbytes for piece in state.restored.pieces for record in piece.records.values())
-        costs.observe(identity, "restore", restored if resume else 0, spent.get("restore", 0.0))
-        costs.observe(identity, "prefill", end - resume, spent.get("prefill", 0.0))
-
-    def _resume(self, state: State, cuts: list[int]) -> tuple[int, Series[Piece]]:
-        """Return where to go on, and from what; the prompt's last token but one is a grid point too."""
-        restored, layout = state.restored, state.model.layout
-        if not self.exact or layout is None or restored.resume == len(state.tokens) - 1:
-            return restored.resume, restored.pieces
-        resume = grid_floor(restored.resume, self.chunk_tokens, cuts)
-        pieces = cut_back(restored.pieces, layout, restored.resume, resume)
-        return (0, ()) if pieces is None else (resume, pieces)
+        nbytes = sum(record.nbytes for piece in restored.pieces for record in piece.records.values())
+        costs.observe(identity, "restore", nbytes, spent.get("restore", 0.0))
+        costs.observe(identity, "prefill", end - restored.resume, spent.get("prefill", 0.0))

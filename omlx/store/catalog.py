@@ -6,14 +6,14 @@ tiers and queue are asked.
 """
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from omlx.prefix.block import Block
 from omlx.prefix.index import BlockIndex
 from omlx.store.cold import ColdTier
 from omlx.store.hot import HotTier
 from omlx.store.writer import Writer
-from omlx.types import BlockName, RecordKind, Tier
+from omlx.types import TIERS, BlockName, RecordKind, Tier
 
 
 class Catalog:
@@ -32,14 +32,18 @@ class Catalog:
         if cold is not None:
             self.sync([block.name for block in cold.blocks()])
 
-    def presence(self, name: BlockName) -> Mapping[RecordKind, Tier]:
-        """Return where each record of a block is; RAM goes first."""
+    def presence(self, name: BlockName, among: Collection[Tier] = TIERS) -> Mapping[RecordKind, Tier]:
+        """Return where each record of a block is, of the tiers `among` these; RAM goes first.
+
+        What is queued for the disk is read from RAM and belongs to the cold tier.
+        """
         tiers: dict[RecordKind, Tier] = {}
-        if self.cold is not None:
+        if self.cold is not None and "cold" in among:
             tiers.update(dict.fromkeys(self.cold.kinds(name), "cold"))
-        for holder in (self.writer, self.hot):
-            if holder is not None:
-                tiers.update(dict.fromkeys(holder.kinds(name), "hot"))
+        if self.writer is not None and "cold" in among:
+            tiers.update(dict.fromkeys(self.writer.kinds(name), "hot"))
+        if self.hot is not None and "hot" in among:
+            tiers.update(dict.fromkeys(self.hot.kinds(name), "hot"))
         return tiers
 
     def holds(self, name: BlockName) -> bool:

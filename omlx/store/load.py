@@ -100,7 +100,8 @@ class Loader:
             return there
 
         with self._catalog.lock:
-            return plan_match(match.fingerprint, match.steps, layout, presence, match.limit)
+            # not beyond what was matched, whatever else is there: the match may have been for one tier
+            return plan_match(match.fingerprint, match.steps, layout, presence, match.resume)
 
     def _fetch(self, wanted: list[tuple[Block, RecordKind]], layout: Layout, fetched: _Fetched) -> None:
         """Add what can be had to `fetched`, and what cannot to its failures."""

@@ -9,8 +9,9 @@ as it may, and is queued when the writer has nothing else to do, or at close.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -27,7 +28,7 @@ from omlx.store.preview import TierView
 from omlx.store.record import Record, check_record
 from omlx.store.stats import StoreStats
 from omlx.store.writer import Outcome, Writer
-from omlx.types import BlockName, Fingerprint, RecordKind, Tokens
+from omlx.types import TIERS, BlockName, Fingerprint, RecordKind, Tier, Tokens
 
 __all__ = ["BlockStore", "Loaded", "LoadedPiece", "Placement"]
 
@@ -70,11 +71,18 @@ class BlockStore:
             self._catalog.writer = self._writer
 
     def match(
-        self, fingerprint: Fingerprint, tokens: Tokens, layout: Layout, limit: int | None = None
+        self,
+        fingerprint: Fingerprint,
+        tokens: Tokens,
+        layout: Layout,
+        limit: int | None = None,
+        *,
+        tiers: Collection[Tier] = TIERS,
     ) -> Match:
         """Return what can be reused of a prompt. Changes nothing, access times included.
 
-        `limit` is the longest usable position; without it, one token less than the prompt.
+        `limit` is the longest usable position; without it, one token less than the prompt. Only records in
+        one of the `tiers` count.
         """
         if limit is None:
             limit = max(0, len(tokens) - 1)
@@ -82,7 +90,8 @@ class BlockStore:
             self._cold.refresh()
         with self._catalog.lock:
             steps = self._catalog.index.walk(fingerprint, tokens)
-            return plan_match(fingerprint, steps, layout, self._catalog.presence, limit)
+            presence = partial(self._catalog.presence, among=tiers)
+            return plan_match(fingerprint, steps, layout, presence, limit)
 
     def look(self, question: Callable[[BlockIndex], T]) -> T:
         """Return the answer to a question about the index, which must not change it."""
@@ -104,10 +113,17 @@ class BlockStore:
         """
         return self._loader.load(match, layout)
 
-    def put(self, block: Block, records: Mapping[RecordKind, Record], layout: Layout) -> Placement:
+    def put(
+        self,
+        block: Block,
+        records: Mapping[RecordKind, Record],
+        layout: Layout,
+        *,
+        tiers: Collection[Tier] = TIERS,
+    ) -> Placement:
         """Keep records of a block: in RAM now, on disk soon. What is already kept is not written again.
 
-        A block whose parent is not in the store is refused (both False). Raises CacheError when a record does
+        Only the `tiers` that are named take them. A block whose parent is not in the store is refused (both False). Raises CacheError when a record does
         not have the shapes that the layout gives for the block's length.
         """
         for record in records.values():
@@ -117,9 +133,13 @@ class BlockStore:
             if block.parent is not None and block.parent not in self._catalog.index:
                 return Placement(hot=False, cold=False)
             self._catalog.index.insert(block)
-            hot = self._keep_hot(block, records, window)
-            outcome = self._submit(block, records, window)
-            if hot and (outcome == "full" or (outcome == "refused" and block.parent in self._owed)):
+            hot = "hot" in tiers and self._keep_hot(block, records, window)
+            outcome: Outcome = self._submit(block, records, window) if "cold" in tiers else "refused"
+            if (
+                hot
+                and "cold" in tiers
+                and (outcome == "full" or (outcome == "refused" and block.parent in self._owed))
+            ):
                 self._owed[block.name] = None
             self._catalog.sync([block.name])
         return Placement(hot=hot, cold=outcome == "kept")

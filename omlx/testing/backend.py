@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import omlx
-from omlx.errors import UnknownModelError
+from omlx.errors import RequestError, UnknownModelError
 from omlx.pipeline.backend import Health, ModelCard
+from omlx.pipeline.explanation import Explanation
 from omlx.pipeline.request import Request
+from omlx.pipeline.timeline import Listeners, RequestTrace, Tell
 from omlx.text.delta import Delta, Finished, FinishReason, Started, TextDelta, Usage
 
 Sink: TypeAlias = Callable[[Delta], None]
@@ -48,7 +50,8 @@ class ScriptedBackend:
 
     `script` is a sequence of deltas and pauses, or a function from the request to one; the function is
     called in `submit`, so what it raises refuses the request. `tickets` holds every request submitted, in
-    order. `state` may be replaced to change what `health` returns.
+    order. `state` may be replaced to change what `health` returns, `explanation` to have something to explain with,
+    `history` to have a past; `listeners` are those who listen.
     """
 
     def __init__(
@@ -58,6 +61,9 @@ class ScriptedBackend:
         self.tickets: list[ScriptedTicket] = []
         self._models = tuple(ModelCard(card) if isinstance(card, str) else card for card in models)
         self.state = Health("ok", omlx.__version__, models=self._models)
+        self.explanation: Explanation | None = None
+        self.history: list[RequestTrace] = []
+        self.listeners = Listeners()
 
     def resolve(self, name: str | None) -> ModelCard:
         """Return the model that answers to a name or an alias; the first one for None or ""."""
@@ -84,6 +90,21 @@ class ScriptedBackend:
     def health(self) -> Health:
         """Return `state`."""
         return self.state
+
+    def explain(self, request: Request, *, show_text: bool = False) -> Explanation:  # noqa: ARG002 - the seam's
+        """Return `explanation`. Raises RequestError when there is none."""
+        self.resolve(request.model)
+        if self.explanation is None:
+            raise RequestError("a scripted backend explains what it was told to", hint="set `explanation`")
+        return self.explanation
+
+    def traces(self) -> tuple[RequestTrace, ...]:
+        """Return `history`."""
+        return tuple(self.history)
+
+    def listen(self, tell: Tell) -> Callable[[], None]:
+        """Add to `listeners`."""
+        return self.listeners.add(tell)
 
 
 def _play(script: Script, ticket: ScriptedTicket, sink: Sink) -> None:

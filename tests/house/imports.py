@@ -14,7 +14,7 @@ ROOM_LINES = {
     "text": 3,
     **dict.fromkeys(["pipeline", "codecs"], 4),
     **dict.fromkeys(["stages", "kv"], 5),
-    **dict.fromkeys(["engine", "models"], 6),
+    **dict.fromkeys(["engine", "models", "explain"], 6),
     **dict.fromkeys(["runtime", "testing"], 7),
     "server": 8,
     "cli": 9,

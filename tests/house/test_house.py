@@ -25,6 +25,7 @@ HEAVY = ("mlx", "mlx_lm", "transformers", "litestar", "torch")
 LIGHT = """
     omlx omlx.cli omlx.config.load omlx.prefix.match omlx.store.store omlx.text.tokenizer omlx.text.segments
     omlx.pipeline.pipelines omlx.pipeline.conductor omlx.stages omlx.testing omlx.testing.backend
+    omlx.explain.explainer
 """.split()  # noqa: SIM905 - a list of one a line would fill the page
 
 

@@ -178,9 +178,10 @@ chunk_tokens = -1
 """,
     )
     tables = models.data["models"]["a"]["stages"]
+    options = ", ".join(PrefillStage.__struct_fields__)
     assert [
         "models.toml:1: pipeline 'chat' has no stage 'prefil' to tune; did you mean 'prefill'?",
-        "models.toml:4: unknown key 'use' in [models.a.stages.prefill]; use one of: chunk_tokens, exact",
+        f"models.toml:4: unknown key 'use' in [models.a.stages.prefill]; use one of: {options}",
         "models.toml:5: unknown key 'chunk_tokns' in [models.a.stages.prefill]; did you mean 'chunk_tokens'?",
         "models.toml:6: chunk_tokens: expected a whole number >= 1",
     ] == problems(tmp_path, PLAIN, Tuning(tables, models, ("models", "a", "stages")))

@@ -1,5 +1,6 @@
 """The tier on disk: budget, clean-up, trouble, privacy."""
 
+import errno
 import logging
 import os
 import shutil
@@ -15,7 +16,7 @@ from structlog.testing import capture_logs
 
 from omlx.errors import CacheError, ConfigError
 from omlx.store import rows
-from omlx.store.disk import DATABASE, filename_of
+from omlx.store.disk import DATABASE, filename_of, write_file
 from omlx.store.schema import SCHEMA_VERSION, encode_row
 from omlx.store.volume import Allowance
 from tests.sequences import FULL, HYBRID, MODEL, OTHER_MODEL, branch, chain, even, record, records, wide
@@ -89,7 +90,7 @@ def test_nothing_goes_for_a_block_that_is_refused(stores):
 
 
 def test_a_failed_transaction_is_rolled_back_in_memory(stores):
-    """When the table fails after rows were deleted in a transaction, what is in memory equals the table again."""
+    """When the table fails after rows were deleted, what is in memory equals the table again."""
     tier = stores.cold(4 * MIB)
     for start in range(0, 4000, 100):
         write(tier, chain(range(start, start + 16), [16]), BIG)
@@ -99,7 +100,7 @@ def test_a_failed_transaction_is_rolled_back_in_memory(stores):
             "CREATE TRIGGER fault BEFORE INSERT ON Cache WHEN hex(NEW.key) LIKE '72%' "
             "BEGIN SELECT RAISE(FAIL, 'no reservations today'); END"
         )
-    assert [False] == write(tier, chain(range(9000, 9016), [16]), BIG)
+    assert [False] == write(tier, chain(range(9000, 9128), [128]), BIG)
     assert "no reservations today" in tier.stats().suspended
     assert held == tier.stats().records
     assert not [problem for problem in tier.verify() if problem.startswith("sizes")]
@@ -107,6 +108,42 @@ def test_a_failed_transaction_is_rolled_back_in_memory(stores):
         table.execute("DROP TRIGGER fault")
     time.sleep(0.25)
     assert [True] == write(tier, chain(range(9000, 9016), [16]), BIG)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_cache_cleared_while_a_block_is_written(stores, monkeypatch, at):
+    """B16: another process clears the cache between reservation and commit: refused, nothing stays."""
+    tier, other = stores.cold(), stores.cold()
+    blocks = chain(range(32), even(2))
+    write(tier, blocks[:at])
+
+    def interrupted(*arguments):
+        size = write_file(*arguments)
+        other.clear()
+        return size
+
+    monkeypatch.setattr("omlx.store.cold.write_file", interrupted)
+    assert [False] == write(tier, blocks[at : at + 1])
+    assert [] == files(stores.directory)
+    monkeypatch.undo()
+    assert [True, True] == write(tier, blocks)
+    assert [] == tier.verify()
+
+
+def test_a_failed_write_leaves_nothing_behind(stores, monkeypatch):
+    """A write that fails after its file is in place takes file and reservation back."""
+    tier = stores.cold()
+
+    def failing(*arguments):
+        write_file(*arguments)
+        raise OSError(errno.EIO, "bad sector")
+
+    monkeypatch.setattr("omlx.store.cold.write_file", failing)
+    assert [False] == write(tier, chain(range(16), [16]))
+    assert "bad sector" in tier.stats().suspended
+    tier.refresh()
+    assert [] == files(stores.directory)
+    assert {} == tier._table.ledger.reservations()
 
 
 def test_reservations_hold_while_their_process_lives(stores):
@@ -448,7 +485,7 @@ def test_full_volume_evicts_and_goes_on(small_volume, stores):
 
 
 def test_volume_that_is_smaller_than_it_says(small_volume, stores):
-    """B5: the volume is full though it said it was not (a quota): older blocks go, and the write is tried again."""
+    """B5: the volume is full though it said it was not: older blocks go, and the write is tried again."""
     tier = stores.cold(100 * MIB, max_share=1.0, free=lambda _: 10**9)
     stored = [write(tier, chain(range(s, s + 16), [16]), BIG) for s in range(0, 8000, 100)]
     assert all(stored)

@@ -14,7 +14,7 @@ from omlx.server.body import read_body
 from omlx.server.chat.prompt import chat_prompt
 from omlx.server.chat.render import ChatDialect
 from omlx.server.chat.schema import HONOURED, ChatBody
-from omlx.server.identity import new_id
+from omlx.server.identity import new_id, wants_trace
 from omlx.server.openai.generation import refuse_unsupported, token_limit
 
 
@@ -31,12 +31,13 @@ async def complete_chat(request: HttpRequest[Any, Any, Any], service: NamedDepen
         max_tokens=token_limit(max_completion_tokens=body.max_completion_tokens, max_tokens=body.max_tokens),
         stop=body.stop_strings(),
         ignore_eos=bool(body.ignore_eos),
+        explain=wants_trace(request.headers),
     )
     dialect = ChatDialect(
         asked.id,
         asked.model,
         int(time.time()),
-        include_usage=body.wants_usage,
+        include_usage=body.wants_usage or asked.explain,
         calls_as_text=body.tool_choice == "none",
         one_call=body.parallel_tool_calls is False,
     )

@@ -13,7 +13,7 @@ from omlx.server.answer import Service
 from omlx.server.body import read_body
 from omlx.server.completions.render import CompletionDialect
 from omlx.server.completions.schema import HONOURED, CompletionBody, plain_prompt
-from omlx.server.identity import new_id
+from omlx.server.identity import new_id, wants_trace
 from omlx.server.openai.generation import refuse_unsupported, token_limit
 
 
@@ -30,6 +30,8 @@ async def complete_text(request: HttpRequest[Any, Any, Any], service: NamedDepen
         max_tokens=token_limit(max_tokens=body.max_tokens),
         stop=body.stop_strings(),
         ignore_eos=bool(body.ignore_eos),
+        explain=wants_trace(request.headers),
     )
-    dialect = CompletionDialect(asked.id, asked.model, int(time.time()), include_usage=body.wants_usage)
+    wants_usage = body.wants_usage or asked.explain
+    dialect = CompletionDialect(asked.id, asked.model, int(time.time()), include_usage=wants_usage)
     return await service.answer(request, asked, dialect, stream=bool(body.stream))

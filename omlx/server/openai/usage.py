@@ -2,6 +2,7 @@
 
 import msgspec
 
+from omlx.pipeline.explanation import Explanation
 from omlx.text.delta import Finished
 
 
@@ -12,12 +13,16 @@ class PromptDetails(msgspec.Struct, frozen=True):
 
 
 class CacheUsage(msgspec.Struct, frozen=True):
-    """Where prompt tokens came from, and the seconds spent in each stage."""
+    """Where prompt tokens came from, and the seconds spent in each stage.
+
+    `trace` explains the request when it was sent with the header `x-omlx-trace: 1`; else it is not there.
+    """
 
     hot_tokens: int
     cold_tokens: int
     prefilled_tokens: int
     seconds: dict[str, float]
+    trace: Explanation | msgspec.UnsetType = msgspec.UNSET
 
 
 class UsageBody(msgspec.Struct, frozen=True):
@@ -32,7 +37,7 @@ class UsageBody(msgspec.Struct, frozen=True):
 
 def usage_body(finished: Finished) -> UsageBody:
     """Return the usage of a finished request. The same on every path, and every field is always there."""
-    usage = finished.usage
+    usage, explained = finished.usage, finished.explanation
     return UsageBody(
         prompt_tokens=usage.prompt_tokens,
         completion_tokens=usage.completion_tokens,
@@ -43,5 +48,6 @@ def usage_body(finished: Finished) -> UsageBody:
             cold_tokens=usage.cold_tokens,
             prefilled_tokens=usage.prefilled_tokens,
             seconds={name: round(spent, 6) for name, spent in finished.seconds.items()},
+            trace=explained if isinstance(explained, Explanation) else msgspec.UNSET,
         ),
     )
