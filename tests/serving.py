@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
 from omlx.config.settings import CacheSettings, ModelSettings, ServerSettings, Settings
 from omlx.runtime import Runtime
 from omlx.server.serve import HttpServer

@@ -1,6 +1,6 @@
 """bench: measure this server on this machine.
 
-    omlx bench five --model FOLDER_OR_NAME     reuse in five cases, and after a crash
+omlx bench five --model FOLDER_OR_NAME     reuse in five cases, and after a crash
 """
 
 import argparse

@@ -13,8 +13,12 @@ from omlx.stages import built_in_stages
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    parser.add_argument("files", nargs="*", type=Path, help="pipeline files to check (default: all that are found)")
-    parser.add_argument("--models", metavar="FILE", help="the models.toml to check (default: ./models.toml, if there)")
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="pipeline files to check (default: all that are found)"
+    )
+    parser.add_argument(
+        "--models", metavar="FILE", help="the models.toml to check (default: ./models.toml, if there)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

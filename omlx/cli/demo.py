@@ -33,9 +33,14 @@ class Turn:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
     parser.add_argument(
-        "--model", default=DEFAULT_MODEL, metavar="FOLDER_OR_NAME", help="another model: a folder or a hub name"
+        "--model",
+        default=DEFAULT_MODEL,
+        metavar="FOLDER_OR_NAME",
+        help="another model: a folder or a hub name",
     )
-    parser.add_argument("--port", type=int, help="port of the server (default 8321, or a free one if that is taken)")
+    parser.add_argument(
+        "--port", type=int, help="port of the server (default 8321, or a free one if that is taken)"
+    )
     parser.add_argument("--exit", action="store_true", help="end the server when the session is over")
 
 
@@ -74,7 +79,8 @@ def play(server: ServerProcess, model: str) -> list[Turn]:
         return reply
 
     server.client.stream(  # the first request of a process also pays for loading the tokenizer
-        "/v1/chat/completions", {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+        "/v1/chat/completions",
+        {"model": model, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2},
     )
     first = opening()
     answer = send("first turn, cold", first).text
@@ -99,7 +105,10 @@ def opening() -> list[dict[str, str]]:
     )
     return [
         {"role": "system", "content": system},
-        {"role": "user", "content": "The file notes.txt says:\n\n" + sentences(13, 20) + "\n\nWhat is it about?"},
+        {
+            "role": "user",
+            "content": "The file notes.txt says:\n\n" + sentences(13, 20) + "\n\nWhat is it about?",
+        },
     ]
 
 

@@ -26,7 +26,9 @@ def run(options: argparse.Namespace) -> int:
         "platform": f"{platform.system()} {platform.machine()}",
         **{name: version(name) for name in ("omlx", "mlx", "mlx-lm")},
         "device": device_name(),
-        "blas": " ".join(part for part in (blas.name, blas.version, f"({blas.path})" if blas.path else "") if part),
+        "blas": " ".join(
+            part for part in (blas.name, blas.version, f"({blas.path})" if blas.path else "") if part
+        ),
         "blas reason": blas.why,
         "blas threads": blas.threads,
         "float32 matmul": f"{gflops():.0f} GFLOP/s",

@@ -114,7 +114,9 @@ def make_prompts(tokenizer: FolderTokenizer, num_tokens: int) -> dict[str, Token
     other = _tokens(tokenizer, 2, num_tokens)
     tail, third = base.copy(), base.copy()
     tail[-TAIL_TOKENS:] = _different(base[-TAIL_TOKENS:], other)
-    third[-TAIL_TOKENS:] = _different(tail[-TAIL_TOKENS:], _different(base[-TAIL_TOKENS:], other[TAIL_TOKENS:]))
+    third[-TAIL_TOKENS:] = _different(
+        tail[-TAIL_TOKENS:], _different(base[-TAIL_TOKENS:], other[TAIL_TOKENS:])
+    )
     edit = base.copy()
     half = num_tokens // 2
     edit[half : half + 1] = _different(base[half : half + 1], other)
@@ -145,7 +147,13 @@ def _warm_up(server: ServerProcess, folder: Path, answer: int) -> None:
 
 
 def _measure_case(
-    server: ServerProcess, folder: Path, case: str, prompt: Tokens, seen: list[Tokens], rows: list[Row], answer: int
+    server: ServerProcess,
+    folder: Path,
+    case: str,
+    prompt: Tokens,
+    seen: list[Tokens],
+    rows: list[Row],
+    answer: int,
 ) -> Row:
     body = {
         "model": model_name(str(folder)),

@@ -13,7 +13,9 @@ from omlx.errors import UsageError
 
 def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     """Add --models, --model and --set."""
-    parser.add_argument("--models", metavar="FILE", help="the models.toml to use (default: ./models.toml, if there)")
+    parser.add_argument(
+        "--models", metavar="FILE", help="the models.toml to use (default: ./models.toml, if there)"
+    )
     parser.add_argument(
         "--model",
         metavar="FOLDER_OR_NAME",

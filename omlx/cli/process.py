@@ -44,7 +44,16 @@ class ServerProcess:
 
     def start(self, timeout_s: float = 300.0) -> None:
         """Start the server and wait until its default model is loaded. Raises OmlxError with the log's end."""
-        command = [sys.executable, "-m", "omlx", "serve", "--port", str(self.port), "--log-json", *self.arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "omlx",
+            "serve",
+            "--port",
+            str(self.port),
+            "--log-json",
+            *self.arguments,
+        ]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)  # noqa: S603
         deadline = time.monotonic() + timeout_s

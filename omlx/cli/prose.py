@@ -2,9 +2,27 @@
 
 import random
 
-_SUBJECTS = ("the build", "a worker", "the index", "every test", "the parser", "this service", "the cache", "a client")
+_SUBJECTS = (
+    "the build",
+    "a worker",
+    "the index",
+    "every test",
+    "the parser",
+    "this service",
+    "the cache",
+    "a client",
+)
 _VERBS = ("reads", "keeps", "checks", "sends", "follows", "replaces", "reports", "opens", "joins", "skips")
-_OBJECTS = ("the log", "a request", "each file", "the queue", "its config", "old entries", "the report", "two branches")
+_OBJECTS = (
+    "the log",
+    "a request",
+    "each file",
+    "the queue",
+    "its config",
+    "old entries",
+    "the report",
+    "two branches",
+)
 _TAILS = (
     "before it starts",
     "when nothing else runs",

@@ -1,7 +1,7 @@
 """serve: run the server.
 
-    omlx serve                         the models of ./models.toml
-    omlx serve --model FOLDER          one model, no TOML at all
+omlx serve                         the models of ./models.toml
+omlx serve --model FOLDER          one model, no TOML at all
 """
 
 import argparse
@@ -17,7 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_settings_arguments(parser)
     parser.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on; 0 picks a free one (default 8321)")
-    parser.add_argument("--no-preload", action="store_true", help="load the default model at its first request only")
+    parser.add_argument(
+        "--no-preload", action="store_true", help="load the default model at its first request only"
+    )
     parser.add_argument("--log-json", action="store_true", help="log JSON lines even on a terminal")
 
 

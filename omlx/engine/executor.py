@@ -50,7 +50,9 @@ class Executor:
         return sequence
 
     @staticmethod
-    def _capture(sequence: RunningSequence, ranges: Sequence[tuple[int, int]]) -> list[dict[RecordKind, Record]]:
+    def _capture(
+        sequence: RunningSequence, ranges: Sequence[tuple[int, int]]
+    ) -> list[dict[RecordKind, Record]]:
         layout = sequence.loaded.layout
         assert layout is not None  # writeback asks nothing of a model that runs uncached
         return capture(sequence.caches, layout, ranges, sequence.offset)

@@ -80,7 +80,7 @@ class RunningSequence:
             mx.eval(token)
         else:
             self._ahead = self._launch(token)
-        value = int(token.item())
+        value: int = token.tolist()[0]
         self._generated.append(value)
         self.spend("decode", started)
         return value
@@ -92,8 +92,8 @@ class RunningSequence:
     def _launch(self, token: mx.array) -> mx.array:
         """Start running one token `(1,)`; return the one that follows it, not evaluated yet."""
         logits = self._model(token[None], cache=self.caches)[:, -1, :]
-        following = self._choose(self._prompt, self._generated, token, logits)
-        mx.async_eval(following)
+        following = self._choose(self._prompt, token, logits)
+        mx.async_eval(following)  # type: ignore[no-untyped-call]
         self._offset += 1
         return following
 
@@ -122,7 +122,7 @@ class TokenChooser:
         self._random = random.Random(sampling.seed)  # noqa: S311 - sampling text, not secrets
         self._context: mx.array | None = None
 
-    def __call__(self, prompt: Tokens, generated: list[int], token: mx.array, logits: mx.array) -> mx.array:
+    def __call__(self, prompt: Tokens, token: mx.array, logits: mx.array) -> mx.array:
         """Return the next token `(1,)` for logits `(1, vocabulary)`. Lazy."""
         if self._processors:
             logits = self._processed(prompt, token, logits)

@@ -28,7 +28,9 @@ def local_folder(path: str) -> Path:
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder
-    prepared = sorted((user_cache() / "models").glob(f"{path.lower()}-*/config.json")) if path in CATALOG else []
+    prepared = (
+        sorted((user_cache() / "models").glob(f"{path.lower()}-*/config.json")) if path in CATALOG else []
+    )
     if prepared:
         return prepared[0].parent
     # huggingface_hub takes 0.4 s to import
@@ -39,7 +41,8 @@ def local_folder(path: str) -> Path:
         return Path(snapshot_download(path, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError, OSError) as error:
         raise ModelLoadError(
-            f"model {path!r} is not on this machine", hint="serve it once, or give the folder of a local model"
+            f"model {path!r} is not on this machine",
+            hint="serve it once, or give the folder of a local model",
         ) from error
 
 

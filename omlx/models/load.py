@@ -34,9 +34,7 @@ log = structlog.get_logger()
 DEFAULT_WINDOW_TOKENS = 32_768
 
 
-def load(
-    name: str, settings: ModelSettings, folder: Path, computing: Computing | None = None
-) -> LoadedModel:
+def load(name: str, settings: ModelSettings, folder: Path, computing: Computing | None = None) -> LoadedModel:
     """Load weights and text parts of the model in a folder, to compute KV as `computing` says.
 
     Raises ModelLoadError naming the folder and the reason.
@@ -48,7 +46,9 @@ def load(
     new_caches = _cache_maker(name, module, computing)
     layout, reason = _layout(name, module, new_caches())
     text = read_text_config(folder)
-    parsers = AnswerParsers(folder)  # its tokenizer is shared: reading one takes seconds for a large vocabulary
+    parsers = AnswerParsers(
+        folder
+    )  # its tokenizer is shared: reading one takes seconds for a large vocabulary
     model = Model(
         name=name,
         fingerprint=identity,
@@ -99,7 +99,9 @@ def _window(asked: int | None, own: int | None) -> int:
     return min(asked, known) if asked else known
 
 
-def _new_parser(parsers: AnswerParsers, prompt: Prompt, tokens: Tokens, stop: tuple[str, ...]) -> AnswerParser:
+def _new_parser(
+    parsers: AnswerParsers, prompt: Prompt, tokens: Tokens, stop: tuple[str, ...]
+) -> AnswerParser:
     """Return the parser of one answer: only a chat has tools and reasoning, other prompts are plain text."""
     if isinstance(prompt, ChatPrompt):
         return parsers.new(tokens, stop, prompt.tools)

@@ -22,8 +22,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from omlx.errors import ModelLoadError
 from omlx.blas import user_cache
+from omlx.errors import ModelLoadError
 from omlx.models.catalog import CatalogEntry, Wheel, find_entry
 from omlx.models.gguf import CONVERTER_VERSION, convert, replace_folder
 from omlx.models.gguf_weights import Dtype

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from omlx.config.settings import CacheSettings
 from omlx.prefix.layout import Layout
 from omlx.prefix.match import Match
 from omlx.types import Fingerprint
@@ -133,6 +134,11 @@ def _no_reuse(match: Match) -> str:
 
 def _compute(prompt_tokens: int, matched: int, cold_run_s: float, reason: str) -> Plan:
     return Plan(prompt_tokens, matched, 0, 0, 0, 0, 0, 0.0, cold_run_s, cold_run_s, "compute", reason)
+
+
+def profile_folder(cache: CacheSettings) -> Path:
+    """Return where the profiles of models are kept."""
+    return Path(cache.directory).expanduser() / "profiles"
 
 
 class CostBook:

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from omlx.config.settings import CacheSettings
-from omlx.pipeline.model import Computing
 from omlx.pipeline.pipeline import Pipeline
 from omlx.stages.lookup import LookupStage
-from omlx.stages.prefill import PrefillStage
 from omlx.stages.writeback import WritebackStage
 from omlx.store.cold import ColdTier
 from omlx.store.hot import HotTier
@@ -32,13 +30,3 @@ def pipeline_tiers(pipeline: Pipeline) -> set[str]:
     """Return the tiers that a pipeline reads or writes."""
     stages = [stage for stage in pipeline.stages if isinstance(stage, LookupStage | WritebackStage)]
     return {tier for stage in stages for tier in stage.tiers}
-
-
-def computing_of(pipeline: Pipeline) -> Computing:
-    """Return how a pipeline computes KV."""
-    return next((stage.computing() for stage in pipeline.stages if isinstance(stage, PrefillStage)), Computing())
-
-
-def profile_folder(cache: CacheSettings) -> Path:
-    """Return where the profiles of models are kept."""
-    return Path(cache.directory).expanduser() / "profiles"

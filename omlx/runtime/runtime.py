@@ -23,20 +23,21 @@ from omlx.models.pool import ModelPool
 from omlx.models.resolve import resolve_folder
 from omlx.pipeline.backend import Health, ModelCard
 from omlx.pipeline.conductor import Conductor, internal_error
-from omlx.pipeline.cost import CostBook
+from omlx.pipeline.cost import CostBook, profile_folder
 from omlx.pipeline.explanation import Explanation
-from omlx.pipeline.pipelines import load_pipelines
 from omlx.pipeline.model import Model
+from omlx.pipeline.pipelines import load_pipelines
 from omlx.pipeline.request import Request
 from omlx.pipeline.stage import Services
 from omlx.pipeline.state import State
 from omlx.pipeline.timeline import Listeners, RequestTrace, Tell
 from omlx.runtime.admission import Admission
-from omlx.runtime.compose import computing_of, open_store, profile_folder
+from omlx.runtime.compose import open_store
 from omlx.runtime.lanes import WorkerLanes
 from omlx.runtime.names import ModelNames
 from omlx.runtime.ticket import Ticket
 from omlx.stages import built_in_stages
+from omlx.stages.prefill import computing_of
 from omlx.text.chat import ChatPrompt
 from omlx.text.delta import Delta
 
@@ -165,7 +166,7 @@ class Runtime:
     def _load_model(self, name: str) -> LoadedModel:
         settings = self.settings.models[name]
         started = time.perf_counter()
-        loaded = load(name, settings, resolve_folder(settings.path), computing_of(self._pipelines[name]))
+        loaded = load(name, settings, resolve_folder(settings.path), computing_of(self._pipelines[name].stages))
         if loaded.layout is not None:
             self._costs.know(loaded.model.fingerprint, loaded.layout)
             self._save_costs()
@@ -211,7 +212,9 @@ class Runtime:
             return loaded.model
         if name not in self._described:
             settings = self.settings.models[name]
-            self._described[name] = describe(name, settings, local_folder(settings.path), self._costs)
+            computing = computing_of(self._pipelines[name].stages)
+            folder = local_folder(settings.path)
+            self._described[name] = describe(name, settings, folder, self._costs, computing)
         return self._described[name]
 
     def _explainer(self, name: str) -> Explainer:

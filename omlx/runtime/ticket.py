@@ -121,7 +121,9 @@ class Ticket:
     def _last_delta(self, error: OmlxError | None) -> Delta:
         state = self._state
         if error is not None or state is None or state.answer is None:
-            return Failed(error or OmlxError("the pipeline ended without an answer", hint="add a decode stage"))
+            return Failed(
+                error or OmlxError("the pipeline ended without an answer", hint="add a decode stage")
+            )
         return Finished(state.answer.reason, usage(state), dict(self.watch.seconds), self._explanation)
 
     def _log(self, error: OmlxError | None) -> None:

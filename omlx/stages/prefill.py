@@ -1,5 +1,6 @@
 """prefill: restore what was fetched and compute the rest of the prompt, in chunks on an absolute grid."""
 
+from collections.abc import Iterable
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -12,6 +13,11 @@ from omlx.pipeline.state import Restored, State
 from omlx.pipeline.work import Open, Prefill
 from omlx.prefix.match import Match
 from omlx.stages.fetch import restored_from
+
+
+def computing_of(stages: Iterable[Stage]) -> Computing:
+    """Return how a chain computes KV."""
+    return next((stage.computing() for stage in stages if isinstance(stage, PrefillStage)), Computing())
 
 
 class PrefillStage(Stage, frozen=True, tag="prefill"):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from omlx.models.answer import AnswerParsers
 from omlx.text.delta import AnswerDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from omlx.text.tokenizer import FolderTokenizer

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from omlx.errors import ModelLoadError
-from omlx.models.fingerprint import fingerprint
 from safetensors.numpy import load_file, save_file
 
+from omlx.errors import ModelLoadError
+from omlx.models.fingerprint import fingerprint
 from tests.tiny_models import make_model
 
 
@@ -55,7 +55,9 @@ def _perturb_weights(folder: Path) -> None:
 CHANGES = {
     "weights": _perturb_weights,
     "rope value": lambda folder: _edit(folder / "config.json", lambda c: c.update(rope_theta=5000.0)),
-    "quantization": lambda folder: _edit(folder / "config.json", lambda c: c.update(quantization={"bits": 4})),
+    "quantization": lambda folder: _edit(
+        folder / "config.json", lambda c: c.update(quantization={"bits": 4})
+    ),
     "chat template": lambda folder: _edit(
         folder / "tokenizer_config.json", lambda c: c.update(chat_template=c["chat_template"] + " ")
     ),

@@ -9,6 +9,8 @@ import pytest
 from gguf import GGMLQuantizationType, dequantize, quantize
 from mlx_lm import load
 from mlx_lm.tokenizer_utils import BPEStreamingDetokenizer, SPMStreamingDetokenizer
+from transformers import AutoTokenizer
+
 from omlx.errors import ModelLoadError
 from omlx.models.gguf import convert
 from tests.models.tiny_gguf import (
@@ -18,7 +20,6 @@ from tests.models.tiny_gguf import (
     sentencepiece_vocabulary,
     write_gguf,
 )
-from transformers import AutoTokenizer
 
 TEXTS = [
     "The quick brown fox, 12345 times!",

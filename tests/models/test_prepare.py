@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from omlx.errors import ModelLoadError
+
 from omlx.blas import user_cache
+from omlx.errors import ModelLoadError
 from omlx.models.catalog import CATALOG, GEMMA3, SMOLLM2, CatalogEntry, find_entry
 from omlx.models.prepare import prepare
 from tests.models.tiny_gguf import tiny_entry

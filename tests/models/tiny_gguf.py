@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, quantize
-from omlx.models.catalog import CatalogEntry, Wheel
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from omlx.models.catalog import CatalogEntry, Wheel
 
 # six layers: mlx-lm's Gemma 3 wants one that is global
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM, INNER, LAYERS = 32, 4, 2, 8, 64, 6

@@ -1,6 +1,7 @@
 """Bad input is refused with the right status and a JSON error, before anything is computed."""
 
 import pytest
+
 from tests.serving import serving, settings_for
 
 CHAT = "/v1/chat/completions"
@@ -20,11 +21,29 @@ def server(model_folders, tmp_path_factory):
     [
         (CHAT, b"{", 400, "invalid_json", None),
         (CHAT, b"[]", 400, "invalid_value", None),
-        (CHAT, b'{"messages": [{"role": "user", "content": "hi"}], "model": "nope"}', 404, "model_not_found", "model"),
+        (
+            CHAT,
+            b'{"messages": [{"role": "user", "content": "hi"}], "model": "nope"}',
+            404,
+            "model_not_found",
+            "model",
+        ),
         (CHAT, b'{"messages": []}', 400, "invalid_value", "messages"),
         (CHAT, b"{}", 400, "invalid_value", "messages"),
-        (CHAT, b'{"messages": [{"role": "user", "content": 7}]}', 400, "invalid_value", "messages[0].content"),
-        (CHAT, b'{"messages": [{"role": "user", "content": "hi"}], "temperature": "hot"}', 400, "invalid_value", "temperature"),
+        (
+            CHAT,
+            b'{"messages": [{"role": "user", "content": 7}]}',
+            400,
+            "invalid_value",
+            "messages[0].content",
+        ),
+        (
+            CHAT,
+            b'{"messages": [{"role": "user", "content": "hi"}], "temperature": "hot"}',
+            400,
+            "invalid_value",
+            "temperature",
+        ),
         ("/v1/completions", b'{"prompt": ""}', 400, None, None),
         ("/v1/nothing", b"{}", 404, "not_found", None),
     ],

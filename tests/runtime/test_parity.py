@@ -7,7 +7,7 @@ import pytest
 
 from tests.serving import cached, serving, settings_for
 
-WORDS = "the agent reads a file and answers with a tool call about paris today in one sentence".split()
+WORDS = ["the", "agent", "reads", "a", "file", "and", "answers", "with", "a", "tool", "call", "about", "paris", "today", "in", "one", "sentence"]
 
 
 def prose(seed: int, words: int) -> str:
@@ -59,7 +59,11 @@ def test_the_next_turn_reuses_prompt_and_answer(model_folder, tmp_path, plain):
     turn = conversation(3)
     with serving(settings_for(model_folder, tmp_path / "cache")) as server:
         first = server.chat(turn, max_tokens=24)
-        turn = [*turn, {"role": "assistant", "content": text(first)}, {"role": "user", "content": prose(9, 12)}]
+        turn = [
+            *turn,
+            {"role": "assistant", "content": text(first)},
+            {"role": "user", "content": prose(9, 12)},
+        ]
         second = server.chat(turn, max_tokens=24)
     assert text(plain.chat(turn, max_tokens=24)) == text(second)
     assert cached(second) >= first["usage"]["prompt_tokens"] - 1
@@ -74,7 +78,7 @@ def test_an_edit_reuses_what_stands_before_it(model_folder, tmp_path, plain, pla
     with serving(settings_for(model_folder, tmp_path / "cache")) as server:
         whole = server.complete(" ".join(words), max_tokens=16)
         part = server.complete(" ".join(edited), max_tokens=16)
-    assert plain.complete(" ".join(edited), max_tokens=16)["choices"] [0]["text"] == part["choices"][0]["text"]
+    assert plain.complete(" ".join(edited), max_tokens=16)["choices"][0]["text"] == part["choices"][0]["text"]
     share = cached(part) / whole["usage"]["prompt_tokens"]
     assert place - 0.05 <= share <= place + 0.05
 
@@ -121,7 +125,8 @@ def test_two_requests_with_one_prefix_compute_it_once(model_folder, tmp_path):
     with serving(settings_for(model_folder, tmp_path / "cache")) as server:
         server.chat(conversation(99))
         threads = [
-            threading.Thread(target=lambda: answers.append(server.chat(prompt, max_tokens=4))) for _ in range(3)
+            threading.Thread(target=lambda: answers.append(server.chat(prompt, max_tokens=4)))
+            for _ in range(3)
         ]
         for thread in threads:
             thread.start()

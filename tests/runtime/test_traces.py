@@ -2,13 +2,13 @@
 
 import msgspec
 import pytest
+
 from omlx.pipeline.inflight import common_prefix
 from omlx.server.chat.prompt import chat_prompt
 from omlx.server.chat.schema import ChatBody
 from omlx.stages.normalize import NormalizeStage
 from omlx.text.normalize import normalize
 from omlx.text.tokenizer import FolderTokenizer
-
 from tests.serving import cached, serving, settings_for, trace
 from tests.tiny_models import make_model
 

@@ -7,7 +7,7 @@ import msgspec
 from litestar import Request as HttpRequest
 from litestar import get, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, QueryParameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.types import ASGIApp
 
 from omlx.errors import UnknownRequestError
@@ -42,8 +42,8 @@ class TraceList(msgspec.Struct, frozen=True):
 async def explain_request(
     request: HttpRequest[Any, Any, Any],
     service: NamedDependency[Service],
-    path: str | None = None,
-    text: bool = False,
+    path: FromQuery[str | None] = None,
+    text: FromQuery[bool] = False,
 ) -> Explanation:
     """Explain the request in the body without running it.
 
@@ -73,8 +73,8 @@ def show_trace(name: FromPath[str], service: NamedDependency[Service]) -> Reques
 @get("/tap", sync_to_thread=False)
 def tap(
     service: NamedDependency[Service],
-    model: str | None = None,
-    stage: str | None = None,
+    model: FromQuery[str | None] = None,
+    stage: FromQuery[str | None] = None,
     of: Annotated[str | None, QueryParameter(name="request")] = None,
 ) -> ASGIApp:
     """Stream the events of requests as they happen, those of one model, stage or request if so asked."""
