@@ -8,8 +8,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
-import omlx.models  # noqa: F401 - loads the fast BLAS before anything imports MLX
 import pytest
+
+import omlx.models  # noqa: F401 - loads the fast BLAS before anything imports MLX
 
 FAMILIES = ("llama", "gemma3")
 

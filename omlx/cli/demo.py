@@ -51,9 +51,11 @@ def run(options: argparse.Namespace) -> int:
     folder = resolve_folder(options.model)
     scratch = _scratch()
     blocks = scratch / "blocks"
-    arguments = ["--model", str(folder), "--set", f"cache.directory={blocks}", "--set", "cache.cold=4GiB"]
+    # a name that was resolved once is found again at once; a folder stays a folder
+    offered = str(folder) if Path(options.model).expanduser().is_dir() else options.model
+    arguments = ["--model", offered, "--set", f"cache.directory={blocks}", "--set", "cache.cold=4GiB"]
     server = ServerProcess(arguments, scratch / "server.log", options.port or _port())
-    name = model_name(str(folder))
+    name = model_name(offered)
     print(f"Serving {name} on 127.0.0.1:{server.port}, with an empty cache.")
     with server:
         turns = play(server, name)

@@ -162,7 +162,7 @@ class DeviceThread:
         assert task.work is not None  # a task in the table always waits for a piece
         try:
             result = self._executor.run(task.work)
-        except Exception as error:  # the boundary of the device loop: one request fails, others go on
+        except Exception as error:  # noqa: BLE001 - the boundary of the device loop: one request fails, others go on
             self._resume(number, task, None, error)
         else:
             self._resume(number, task, result)

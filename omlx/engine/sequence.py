@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
@@ -80,7 +80,7 @@ class RunningSequence:
             mx.eval(token)
         else:
             self._ahead = self._launch(token)
-        value: int = token.tolist()[0]
+        value = cast(int, token.item())
         self._generated.append(value)
         self.spend("decode", started)
         return value

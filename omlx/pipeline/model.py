@@ -13,7 +13,10 @@ from omlx.types import Fingerprint, Tokens
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """How a pipeline computes KV, as far as it changes the bytes. `exact_grid` is the chunk grid of an exact pipeline."""
+    """How a pipeline computes KV, as far as it changes the bytes.
+
+    `exact_grid` is the chunk grid, in tokens, of an exact pipeline; None for others.
+    """
 
     kv_bits: int | None = None
     kv_group_size: int = 64

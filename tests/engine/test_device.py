@@ -74,7 +74,7 @@ def test_a_stream_decodes_between_the_pieces_of_a_prefill(device):
 
 def test_a_fault_fails_its_own_request_only(device):
     """An exception in one request's piece is that request's error; the others finish."""
-    thread, recorder = device
+    thread, _ = device
     bad, bad_errors = _submit(thread, _task("bad", "p"))
     good, good_errors = _submit(thread, _task("good", "pd"))
     thread.start()

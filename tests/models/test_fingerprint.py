@@ -47,7 +47,7 @@ def test_the_same_content_keeps_its_identity(original, copy, tmp_path, way):
 
 def _perturb_weights(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
-    name = sorted(weights)[0]
+    name = min(weights)
     weights[name] = weights[name] + np.float32(0.001)
     save_file(weights, folder / "model.safetensors", metadata={"format": "mlx"})
 
@@ -90,7 +90,7 @@ def test_options_that_change_kv_change_the_identity(original):
 
 def test_a_folder_without_weights_or_with_half_a_file_is_refused(tmp_path, copy):
     """No weights, or a truncated file, is an error that says so."""
-    with pytest.raises(ModelLoadError, match="no .*weights"):
+    with pytest.raises(ModelLoadError, match=r"no .*weights"):
         fingerprint(tmp_path)
     (copy / "model.safetensors").write_bytes(b"\xff\xff\xff\xff\xff\xff\xff\x00")
     with pytest.raises(ModelLoadError, match="not a complete"):

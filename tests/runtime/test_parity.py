@@ -7,7 +7,10 @@ import pytest
 
 from tests.serving import cached, serving, settings_for
 
-WORDS = ["the", "agent", "reads", "a", "file", "and", "answers", "with", "a", "tool", "call", "about", "paris", "today", "in", "one", "sentence"]
+WORDS = (
+    *("the", "agent", "reads", "a", "file", "and", "answers", "with", "a", "tool"),
+    *("call", "about", "paris", "today", "in", "one", "sentence"),
+)
 
 
 def prose(seed: int, words: int) -> str:

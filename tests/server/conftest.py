@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import openai
 import pytest
+
 from omlx.config.settings import ServerSettings
 from omlx.pipeline.backend import Health, ModelCard
 from omlx.server.serve import HttpServer

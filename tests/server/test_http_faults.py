@@ -5,10 +5,11 @@ import threading
 import httpx
 import openai
 import pytest
+from structlog.testing import capture_logs
+
 from omlx.errors import BusyError, ContextLengthError
 from omlx.testing.backend import answer
 from omlx.text.delta import Failed
-from structlog.testing import capture_logs
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 HI = b'{"messages": [{"role": "user", "content": "hi"}], '

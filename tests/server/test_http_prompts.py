@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from omlx.pipeline.request import Sampling
 from omlx.server.body import decode_body
 from omlx.server.chat.prompt import chat_prompt

@@ -1,6 +1,7 @@
 """The words of both dialects, frame by frame."""
 
 import pytest
+
 from omlx.errors import BusyError
 from omlx.server.chat.render import ChatDialect
 from omlx.server.completions.render import CompletionDialect

@@ -10,6 +10,7 @@ import threading
 import httpx
 import msgspec
 import pytest
+
 from omlx.config.settings import ServerSettings
 from omlx.errors import UsageError
 from omlx.server.serve import HttpServer

@@ -7,13 +7,14 @@ import threading
 
 import openai
 import pytest
+from structlog.testing import capture_logs
+
 from omlx.errors import BusyError, CancelledError, ModelLoadError
 from omlx.pipeline.request import Request
 from omlx.server.reply import Reply
 from omlx.testing.backend import Pause, ScriptedBackend, answer
 from omlx.text.chat import TextPrompt
 from omlx.text.delta import Failed, Finished, ReasoningDelta, Started, TextDelta, ToolCallDelta, Usage
-from structlog.testing import capture_logs
 
 USAGE = Usage(prompt_tokens=9, cached_tokens=8, hot_tokens=8, prefilled_tokens=1, completion_tokens=4)
 MESSAGES = [{"role": "user", "content": "hi"}]

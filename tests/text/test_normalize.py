@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from omlx.errors import ConfigError
 from omlx.text.chat import ChatPrompt, Message, ToolCall
 from omlx.text.normalize import NORMALIZE_RULES, Rewrite, attribution, normalize, volatile

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from omlx.text.chat import ChatPrompt, Message, TextPrompt, ToolCall
 from omlx.text.segment import Segment
 from omlx.text.segments import find_segments

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from omlx.errors import ModelLoadError
 from omlx.text.text_config import TextConfig, read_text_config
 from tests.tiny import make_tokenizer

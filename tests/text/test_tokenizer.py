@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from omlx.errors import ModelLoadError, RequestError
 from omlx.text.chat import ChatPrompt, Message, ToolCall
 from omlx.text.tokenizer import FolderTokenizer, token_starts
