@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from omlx import __version__
-from omlx.cli import bench, check, demo, doctor, serve
+from omlx.cli import bench, check, demo, doctor, serve, tap, trace, verify
 from omlx.errors import OmlxError, UsageError
 
-_VERBS = {"serve": serve, "check": check, "demo": demo, "doctor": doctor, "bench": bench}
+_VERBS = {"serve": serve, "check": check, "demo": demo, "doctor": doctor, "bench": bench, "trace": trace, "tap": tap, "verify": verify}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol, TypeVar
 
+import mlx.core as mx
 import structlog
 
 from omlx.engine.scheduler import Demand, Pending, plan_round
@@ -77,7 +78,7 @@ class DeviceThread:
         self._tasks: dict[int, Task] = {}
         self._numbers = count()
         self._round = 0
-        self._thread = threading.Thread(target=self._loop, name="omlx-device", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="omlx-device", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -101,6 +102,13 @@ class DeviceThread:
         """Give up the tasks and end the thread. Cancel requests first."""
         self._inbox.put(None)
         self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        finally:
+            # mlx 0.32: the streams of a thread that has ended abort the process at its exit, six times in ten
+            mx.clear_streams()
 
     def _loop(self) -> None:
         while self._receive():

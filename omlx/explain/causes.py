@@ -81,6 +81,8 @@ def _rerendered(clue: Clue) -> bool:
     return clue.role == "assistant" and clue.same_but_spaces()
 
 
+#: Prompts that share less text than this have nothing to do with each other.
+_FEW_CHARS = 120
 _NORMALIZE = "add the rule `{}` to the `normalize` stage"
 
 #: Every cause, in the order in which they are tried.
@@ -158,6 +160,12 @@ TABLE: tuple[Row, ...] = (
         lambda clue: clue.role == "generation",
     ),
     Row(
+        "another_prompt",
+        "these are two conversations: they share a few words at the beginning",
+        "nothing to mend",
+        lambda clue: clue.shared_chars < _FEW_CHARS,
+    ),
+    Row(
         "another_question",
         "the conversations part here: another question, or another answer",
         "nothing to mend",
@@ -188,7 +196,11 @@ STORED: Mapping[str, Cause] = MappingProxyType(
     {
         cause.name: cause
         for cause in (
-            Cause("nothing_stored", "nothing of this model is stored yet", "send a request: it is kept from then on"),
+            Cause(
+                "nothing_stored",
+                "nothing of this model is stored yet",
+                "send a request: it is kept from then on",
+            ),
             Cause("new_prompt", "no stored prompt of this model begins like this one", "nothing to mend"),
             Cause(
                 "other_model",
@@ -210,8 +222,14 @@ STORED: Mapping[str, Cause] = MappingProxyType(
                 "restoring what is stored would take longer than computing it",
                 "nothing to mend; a faster disk or a larger `cache.hot` would change it",
             ),
-            Cause("too_short", "what is stored is too short to be worth restoring", "lower lookup.min_reuse_tokens"),
-            Cause("no_cache", "this chain has no stage that looks anything up", "use a pipeline with `lookup`"),
+            Cause(
+                "too_short",
+                "what is stored is too short to be worth restoring",
+                "lower lookup.min_reuse_tokens",
+            ),
+            Cause(
+                "no_cache", "this chain has no stage that looks anything up", "use a pipeline with `lookup`"
+            ),
             Cause(
                 "no_layout",
                 "it is not known how this model's cache is laid out",

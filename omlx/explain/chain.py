@@ -37,9 +37,7 @@ def segments(state: State, reused: int) -> tuple[SegmentOutlook, ...]:
         kept = min(max(reused - segment.start, 0), segment.end - segment.start)
         digest = hasher.digest().hex()
         found.append(
-            SegmentOutlook(
-                segment.role, segment.label, segment.start, segment.end, end - char, kept, digest
-            )
+            SegmentOutlook(segment.role, segment.label, segment.start, segment.end, end - char, kept, digest)
         )
     return tuple(found)
 
@@ -92,9 +90,7 @@ def _chunks(state: State, plan: Plan, prefill: PrefillStage, services: Services)
     return (chunk for chunk in chunk_ends(resume, end, prefill.chunk_tokens, cuts) if chunk <= kept)
 
 
-def blocks(
-    state: State, match: Match | None, new: Planned, block_tokens: int
-) -> tuple[BlockOutlook, ...]:
+def blocks(state: State, match: Match | None, new: Planned, block_tokens: int) -> tuple[BlockOutlook, ...]:
     """Return the prompt as blocks: what is restored, what is known but gone, what is new."""
     layout, total = state.model.layout, len(state.tokens)
     found = list(_stored(match, layout)) if match is not None and layout is not None else []

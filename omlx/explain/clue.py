@@ -25,6 +25,7 @@ class Clue:
         ours: our text from there to the end of the prompt.
         theirs: the other prompt's text from there on, or a good part of it.
         is_last: nothing but a generation prompt follows the segment.
+        shared_chars: how much text the prompts share.
     """
 
     role: str
@@ -34,6 +35,7 @@ class Clue:
     ours: str
     theirs: str
     is_last: bool
+    shared_chars: int = 10_000
 
     def line_says(self, words: str) -> bool:
         """Tell whether the line in which the texts part contains these words, on either side."""

@@ -95,9 +95,7 @@ class Explainer:
         if self._stored is None or layout is None or not isinstance(lookup, LookupStage):
             return None
         limit = len(state.tokens) - 1
-        return self._stored.match(
-            state.model.fingerprint, state.tokens, layout, limit, tiers=lookup.tiers
-        )
+        return self._stored.match(state.model.fingerprint, state.tokens, layout, limit, tiers=lookup.tiers)
 
     def _why(
         self, state: State, match: Match | None, plan: Plan, *, show_text: bool
@@ -131,7 +129,9 @@ class Explainer:
 
     def _block_tokens(self) -> int:
         writeback = self._pipeline.stage(WritebackStage)
-        return writeback.block_tokens if isinstance(writeback, WritebackStage) else WritebackStage().block_tokens
+        return (
+            writeback.block_tokens if isinstance(writeback, WritebackStage) else WritebackStage().block_tokens
+        )
 
     def _notes(self, state: State, *, rates_known: bool) -> list[str]:
         notes = []

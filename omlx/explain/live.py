@@ -69,7 +69,9 @@ def session_report(session: Session, paint: Paint | None = None) -> str:
     """Return a session turn by turn, and what each cause cost."""
     colour = paint or Paint()
     lines = [
-        colour("head", f"{of(len(session.turns), 'request')}, {of(session.prompt_tokens, 'token')} of prompts"),
+        colour(
+            "head", f"{of(len(session.turns), 'request')}, {of(session.prompt_tokens, 'token')} of prompts"
+        ),
         colour(
             "dim",
             f"{count(session.shared_tokens)} of them ({share(session.shared_tokens, session.prompt_tokens)})"
@@ -82,7 +84,9 @@ def session_report(session: Session, paint: Paint | None = None) -> str:
     if session.costs:
         lines += ["", colour("head", f"{'CAUSE':<20}{'turns':>7}{'tokens lost':>14}   what would mend it")]
         for cost in session.costs:
-            lines.append(f"  {cost.name:<18}{cost.turns:>7}{count(cost.lost_tokens):>14}   {_short(cost.remedy)}")
+            lines.append(
+                f"  {cost.name:<18}{cost.turns:>7}{count(cost.lost_tokens):>14}   {_short(cost.remedy)}"
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -90,11 +94,16 @@ def _turn(turn: Turn, colour: Paint) -> Iterator[str]:
     head = f"{turn.number:>4}{count(turn.prompt_tokens):>9}{count(turn.shared_tokens):>9}   "
     found = turn.difference
     if found is None:
-        words = "shares nothing with an earlier one" if turn.against is None else f"continues turn {turn.against}"
+        words = (
+            "shares nothing with an earlier one" if turn.against is None else f"continues turn {turn.against}"
+        )
         yield head + colour("dim", words)
         return
     place = f"tool {found.tool!r}" if found.tool else found.segment
-    yield head + f"turn {turn.against} at {place}: {colour('alert', found.cause.name)}, {count(found.lost_tokens)} lost"
+    yield (
+        head
+        + f"turn {turn.against} at {place}: {colour('alert', found.cause.name)}, {count(found.lost_tokens)} lost"
+    )
     if found.ours is not None:
         yield from (" " * 18 + line.strip() for line in list(difference_lines(found, 0, "", colour))[-2:])
 

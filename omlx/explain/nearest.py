@@ -1,8 +1,8 @@
 """What stored prompts go on with where a prompt leaves them. Pure, over the index.
 
-    prompt   0 ....................... matched ......... its own way
-    blocks   |-- a --|-- b --|-- c ---+--- rest of c --|-- d --|
-                                      └ the nearest stored prompt from here on
+prompt   0 ....................... matched ......... its own way
+blocks   |-- a --|-- b --|-- c ---+--- rest of c --|-- d --|
+                                  └ the nearest stored prompt from here on
 """
 
 from collections.abc import Iterator, Sequence

@@ -41,11 +41,14 @@ def _words(known: Foreseen) -> dict[str, str]:
     resume = plan.resume if plan else 0
     return {
         "normalize": of(len(state.rewrites), "rewrite") if state.rewrites else "nothing to rewrite",
-        "tokenize": f"{count(tokens)} tokens" + (f" of {count(len(state.text))} characters" if state.text else ""),
+        "tokenize": f"{count(tokens)} tokens"
+        + (f" of {count(len(state.text))} characters" if state.text else ""),
         "segment": of(len(state.segments), "segment"),
         "coalesce": "waits only while another request computes the same prefix",
         "lookup": _lookup(plan),
-        "fetch": f"{size(plan.hot_bytes)} from RAM, {size(plan.cold_bytes)} from disk" if resume and plan else "nothing",
+        "fetch": f"{size(plan.hot_bytes)} from RAM, {size(plan.cold_bytes)} from disk"
+        if resume and plan
+        else "nothing",
         "prefill": f"{'restores ' + count(resume) + ' tokens, ' if resume else ''}computes {count(tokens - resume)}",
         "decode": _decode(known),
         "writeback": f"{of(known.writes.blocks, 'new block')} of the prompt, {size(known.writes.nbytes)}",
@@ -69,7 +72,9 @@ def _decode(known: Foreseen) -> str:
 def _seconds(known: Foreseen) -> dict[str, float | None]:
     """Return the estimates by stage; none where a rate that is needed has not been measured."""
     rates, plan, tokens = known.rates, known.plan, len(known.state.tokens)
-    found: dict[str, float | None] = {"tokenize": rates.seconds("tokenize", tokens) if rates.tokenize else None}
+    found: dict[str, float | None] = {
+        "tokenize": rates.seconds("tokenize", tokens) if rates.tokenize else None
+    }
     if plan is None:
         return {**found, "prefill": rates.seconds("prefill", tokens) if rates.prefill else None}
     restore = rates.seconds("restore", plan.hot_bytes + plan.cold_bytes)

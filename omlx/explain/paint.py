@@ -10,7 +10,12 @@ _CODES = {"hot": "32", "cold": "36", "lost": "33", "miss": "90", "head": "1", "d
 #: What a block looks like, with and without colours.
 MARKS: dict[Where, str] = {"hot": "█", "cold": "▓", "lost": "▒", "miss": "░"}
 #: What a tier is called.
-NAMES: dict[Where, str] = {"hot": "from RAM", "cold": "from disk", "lost": "known, not usable", "miss": "to compute"}
+NAMES: dict[Where, str] = {
+    "hot": "from RAM",
+    "cold": "from disk",
+    "lost": "known, not usable",
+    "miss": "to compute",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +31,11 @@ class Paint:
     def strip(self, blocks: Sequence[BlockOutlook], width: int) -> str:
         """Return the prompt as a line of marks; each stands for what most of its tokens are."""
         total = blocks[-1].end if blocks else 0
-        cells = [_most(blocks, total * at // width, total * (at + 1) // width) for at in range(width)] if total else []
+        cells = (
+            [_most(blocks, total * at // width, total * (at + 1) // width) for at in range(width)]
+            if total
+            else []
+        )
         line, start = "", 0
         for end in range(1, len(cells) + 1):
             if end == len(cells) or cells[end] != cells[start]:

@@ -17,7 +17,10 @@ from omlx.text.normalize import Rewrite
 WIDTH = 100
 #: The most segments that are listed; of more, those at both ends.
 _MOST_SEGMENTS = 24
-_SOURCES = {"server": "of the running server: RAM and disk", "disk": "of the files on disk; no server was asked"}
+_SOURCES = {
+    "server": "of the running server: RAM and disk",
+    "disk": "of the files on disk; no server was asked",
+}
 
 
 def report(explanation: Explanation, path: str, paint: Paint | None = None) -> str:
@@ -39,7 +42,9 @@ def _head(explanation: Explanation, path: str, colour: Paint) -> Iterator[str]:
     title = f"{path}  to model {explanation.model!r}, pipeline {explanation.pipeline!r}"
     yield colour("head", title)
     text = f", {count(explanation.prompt_chars)} characters" if explanation.prompt_chars else ""
-    yield colour("dim", f"{of(explanation.prompt_tokens, 'token')}{text}; index {_SOURCES[explanation.source]}")
+    yield colour(
+        "dim", f"{of(explanation.prompt_tokens, 'token')}{text}; index {_SOURCES[explanation.source]}"
+    )
 
 
 def _plan(explanation: Explanation, colour: Paint) -> Iterator[str]:
@@ -182,7 +187,10 @@ def _room(explanation: Explanation, colour: Paint) -> Iterator[str]:
         if gone.refused:
             yield colour("alert", f"ROOM   {tier}: the new blocks do not fit; some of them will not be kept")
         else:
-            yield colour("head", "ROOM   ") + f"{tier}: {of(gone.records, 'record')}, {size(gone.nbytes)}, would be evicted"
+            yield (
+                colour("head", "ROOM   ")
+                + f"{tier}: {of(gone.records, 'record')}, {size(gone.nbytes)}, would be evicted"
+            )
 
 
 def _notes(notes: Iterable[str], colour: Paint) -> Iterator[str]:

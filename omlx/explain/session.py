@@ -1,8 +1,8 @@
 """A session turn by turn: where each prompt leaves the nearest earlier one, and what that cost. No cache is asked.
 
-    turn 1  ████████████
-    turn 2  ████████████▓▓▓▓      continues turn 1: nothing lost
-    turn 3  ███████░░░░░░░░░      parts from it at token 700: what came after that was computed for nothing
+turn 1  ████████████
+turn 2  ████████████▓▓▓▓      continues turn 1: nothing lost
+turn 3  ███████░░░░░░░░░      parts from it at token 700: what came after that was computed for nothing
 """
 
 from collections import Counter

@@ -81,5 +81,5 @@ def describe(
     )
 
 
-def _no_parser(prompt: Prompt, tokens: Tokens, stop: tuple[str, ...]) -> AnswerParser:
+def _no_parser(prompt: Prompt, tokens: Tokens, stop: tuple[str, ...]) -> AnswerParser:  # noqa: ARG001 - the seam's
     raise ModelLoadError("a model that is only described gives no answers", hint="load it")

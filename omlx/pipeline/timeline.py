@@ -174,7 +174,12 @@ class Timeline(Stopwatch):
     def spans(self) -> tuple[Span, ...]:
         """Return the stages that have worked, by the time they began."""
         found = (
-            Span(name, round(part.began - self._started, 6), round(part.ended - self._started, 6), round(part.busy, 6))
+            Span(
+                name,
+                round(part.began - self._started, 6),
+                round(part.ended - self._started, 6),
+                round(part.busy, 6),
+            )
             for name, part in list(self._parts.items())
         )
         return tuple(sorted(found, key=lambda span: (span.began_s, span.ended_s)))

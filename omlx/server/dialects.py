@@ -61,15 +61,15 @@ class _Envelope(msgspec.Struct, frozen=True):
     """A body with the path it is meant for, as a recorded session has them; or a body with a path beside it."""
 
     path: str | None = None
-    body: msgspec.Raw | None = None
+    body: msgspec.Raw = msgspec.Raw()
 
 
 class _Shape(msgspec.Struct, frozen=True):
     """What tells the dialects apart."""
 
-    input: msgspec.Raw | None = None
-    prompt: msgspec.Raw | None = None
-    system: msgspec.Raw | None = None
+    input: msgspec.Raw = msgspec.Raw()
+    prompt: msgspec.Raw = msgspec.Raw()
+    system: msgspec.Raw = msgspec.Raw()
 
 
 def read_request(raw: bytes, path: str | None = None, identity: str = "trace") -> tuple[str, Request]:
@@ -78,8 +78,7 @@ def read_request(raw: bytes, path: str | None = None, identity: str = "trace") -
     Raises RequestError for an unknown path, and for what the dialect refuses.
     """
     envelope = decode_body(raw, _Envelope)
-    if envelope.body is not None:
-        raw = bytes(envelope.body)
+    raw = bytes(envelope.body) or raw
     found = _known(path or envelope.path or _guessed(raw))
     return found, DIALECTS[found](raw, RequestId(identity))
 
@@ -96,8 +95,8 @@ def _known(path: str) -> str:
 def _guessed(raw: bytes) -> str:
     """Return the path whose dialect has a body's fields; `system` at the top is Anthropic's alone."""
     shape = decode_body(raw, _Shape)
-    if shape.input is not None:
+    if bytes(shape.input):
         return "/v1/responses"
-    if shape.prompt is not None:
+    if bytes(shape.prompt):
         return "/v1/completions"
-    return "/v1/messages" if shape.system is not None else "/v1/chat/completions"
+    return "/v1/messages" if bytes(shape.system) else "/v1/chat/completions"

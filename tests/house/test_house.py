@@ -156,7 +156,7 @@ def test_modules_and_functions_are_small():
         (nested(*["with x"] * 5), 1),
         ("def f():\n    if a:\n        pass\n" + "    elif b:\n        pass\n" * 9, 0),
         (
-            "def f():\n for a in b:\n  try: x\n  except:\n   match a:\n    case 1:\n     while b:\n      if b: x",  # noqa: E501
+            "def f():\n for a in b:\n  try: x\n  except:\n   match a:\n    case 1:\n     while b:\n      if b: x",
             1,
         ),
         (

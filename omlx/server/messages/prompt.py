@@ -31,7 +31,9 @@ def messages_prompt(body: MessagesBody) -> ChatPrompt:
 
 def _messages(where: str, body: MessageBody) -> Iterator[Message]:
     if body.role not in _ROLES:
-        raise _refused(f"{where}.role", f"{body.role!r} is not a role; use one of {', '.join(sorted(_ROLES))}")
+        raise _refused(
+            f"{where}.role", f"{body.role!r} is not a role; use one of {', '.join(sorted(_ROLES))}"
+        )
     if isinstance(body.content, str):
         yield Message(body.role, body.content)
     elif body.role == "assistant":
@@ -43,7 +45,9 @@ def _messages(where: str, body: MessageBody) -> Iterator[Message]:
 def _answer(where: str, blocks: Sequence[Block]) -> Message:
     """Return an assistant's message: thoughts, text, calls."""
     calls = tuple(
-        ToolCall(block.name or "", block.input or {}, id=block.id) for block in blocks if block.type == "tool_use"
+        ToolCall(block.name or "", block.input or {}, id=block.id)
+        for block in blocks
+        if block.type == "tool_use"
     )
     thoughts = "\n\n".join(block.thinking or "" for block in blocks if block.type == "thinking")
     texts = [block for block in blocks if block.type not in {"tool_use", "thinking", "redacted_thinking"}]
@@ -66,7 +70,9 @@ def _text(where: str, content: str | Sequence[Block] | None) -> str:
     texts = []
     for index, block in enumerate(content):
         if block.type != "text" or block.text is None:
-            raise _refused(f"{where}[{index}]", f"a block of type {block.type!r} is not supported here; send text")
+            raise _refused(
+                f"{where}[{index}]", f"a block of type {block.type!r} is not supported here; send text"
+            )
         texts.append(block.text)
     return "\n\n".join(texts)
 

@@ -85,5 +85,11 @@ def tap(
 def _entry(trace: RequestTrace) -> TraceEntry:
     usage = trace.usage
     return TraceEntry(
-        trace.id, trace.model, trace.arrived, trace.total_s, usage.prompt_tokens, usage.cached_tokens, trace.error
+        trace.id,
+        trace.model,
+        trace.arrived,
+        trace.total_s,
+        usage.prompt_tokens,
+        usage.cached_tokens,
+        trace.error,
     )
