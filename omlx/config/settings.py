@@ -64,9 +64,9 @@ class Defaults(Table, frozen=True):
 class ModelSettings(Table, frozen=True):
     """`[models.NAME]`: the weights, the pipeline and the tuning of one model.
 
-    `path` is a folder or a hub name. `adapter` is the folder of a LoRA adapter laid over it. `stages` tunes single stages of the pipeline:
-    `stages.prefill.chunk_tokens`. `max_tokens` bounds an answer when the request does not; left out, the
-    window does. `window_tokens` lowers the model's own window.
+    `path` is a folder or a hub name. `adapter` is the folder of a LoRA adapter laid over it. `stages` tunes
+    single stages of the pipeline: `stages.prefill.chunk_tokens`. `max_tokens` bounds an answer when the request
+    does not; left out, the window does. `window_tokens` lowers the model's own window.
     """
 
     path: str

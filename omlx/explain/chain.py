@@ -1,6 +1,6 @@
 """The chain as it would run: blocks, segments, stages, writes and evictions of one prompt. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from omlx.pipeline.chunks import chunk_ends, grid_floor
@@ -22,6 +22,7 @@ from omlx.stages.prefill import PrefillStage
 from omlx.stages.writeback import WritebackStage, block_ranges
 from omlx.store.eviction import Cost
 from omlx.store.preview import TierView, preview
+from omlx.types import Tier
 
 Range = tuple[int, int]
 
@@ -71,12 +72,21 @@ def planned(state: State, match: Match | None, plan: Plan, pipeline: Pipeline, s
     longest = len(state.tokens) if kinds == ("state",) else writeback.block_tokens
     cuts = [segment.end for segment in state.segments]
     found: list[Range] = []
-    until, states = match.stored, 0
+    until, states = _stored_until(match, state, layout, services, writeback.tiers), 0
     for end in _chunks(state, plan, prefill, services):
         found += block_ranges(until, end, longest, cuts)
         until = max(until, end)
         states += "state" in kinds and writeback.wants_state(state, end)
     return Planned(tuple(found), states)
+
+
+def _stored_until(
+    match: Match, state: State, layout: Layout, services: Services, tiers: Collection[Tier]
+) -> int:
+    """Return up to where nothing need be written again, as the tiers that `writeback` keeps have it."""
+    if services.store is None:
+        return match.stored
+    return services.store.match(match.fingerprint, state.tokens, layout, match.limit, tiers=tiers).stored
 
 
 def _chunks(state: State, plan: Plan, prefill: PrefillStage, services: Services) -> Iterator[int]:
@@ -101,21 +111,19 @@ def blocks(state: State, match: Match | None, new: Planned, block_tokens: int) -
         where: Where = "miss" if matched == total == position + 1 else "lost"
         found.append(BlockOutlook(position, matched, where, 0))
         position = matched
-    cuts = [*(cut for cut in _cuts(new.ranges) if cut > position), total]
-    for start, end in _missing(position, cuts, block_tokens):
+    for start, end in _missing(position, new.ranges, total, block_tokens):
         found.append(BlockOutlook(start, end, "miss", _bytes(layout, end - start)))
     return tuple(found)
 
 
-def _cuts(ranges: Iterable[Range]) -> list[int]:
-    return sorted({end for _, end in ranges})
-
-
-def _missing(position: int, cuts: Iterable[int], block_tokens: int) -> Iterator[Range]:
-    for cut in cuts:
-        if cut > position:
-            yield from block_ranges(position, cut, block_tokens, ())
-            position = cut
+def _missing(position: int, ranges: Iterable[Range], total: int, block_tokens: int) -> Iterator[Range]:
+    """Yield what is not stored, as it will be; what will not be stored, by the length of a block."""
+    for start, end in ranges:
+        if end > position:
+            yield from block_ranges(position, start, block_tokens, ())
+            yield max(position, start), end
+            position = end
+    yield from block_ranges(position, total, block_tokens, ())
 
 
 def _stored(match: Match, layout: Layout) -> Iterator[BlockOutlook]:

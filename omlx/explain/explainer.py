@@ -5,6 +5,7 @@ must come before anything of the request is written, or the nearest stored promp
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from omlx.explain import chain, outlook
@@ -59,7 +60,7 @@ class Explainer:
     def dry(self, request: Request, model: Model, *, show_text: bool = False) -> Explanation:
         """Return what a request would do. Raises what refuses it before prefill."""
         state = dry_state(request, model)
-        dry_run(self._pipeline.stages, state, self._services)
+        dry_run(self._pipeline.stages, state, replace(self._services, costs=self._services.costs.at_rest()))
         return self.explain(state, show_text=show_text)
 
     def explain(self, state: State, *, show_text: bool = False) -> Explanation:

@@ -1,11 +1,12 @@
 """Plan beside fact of a request that is over, and a session turn by turn: words for a terminal."""
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from omlx.explain.amounts import count, of, seconds, share, size
 from omlx.explain.paint import Paint
 from omlx.explain.report import WIDTH, difference_lines
-from omlx.explain.session import Session, Turn
+from omlx.explain.session import CauseCost, Session, Turn
 from omlx.pipeline.timeline import RequestTrace, StageEvent
 
 _LANE_CHARS = 40
@@ -31,7 +32,7 @@ def _head(trace: RequestTrace, colour: Paint) -> Iterator[str]:
 
 
 def _fact(trace: RequestTrace, colour: Paint) -> Iterator[str]:
-    yield colour("head", f"{'':<26}{'plan':>14}{'fact':>14}")
+    yield colour("head", f"{'':<26}{'plan':>16}{'fact':>22}")
     plan, usage = trace.plan, trace.usage
     spent = {span.stage: span.busy_s for span in trace.spans}
     rows = (
@@ -52,7 +53,7 @@ def _fact(trace: RequestTrace, colour: Paint) -> Iterator[str]:
         ("written", "-", f"{of(trace.written.blocks, 'block')}, {size(trace.written.nbytes)}"),
     )
     for name, planned, happened in rows:
-        yield f"  {name:<24}{planned:>14}{happened:>14}".rstrip()
+        yield f"  {name:<24}{planned:>16}{happened:>22}".rstrip()
 
 
 def _spans(trace: RequestTrace, colour: Paint) -> Iterator[str]:
@@ -82,11 +83,8 @@ def session_report(session: Session, paint: Paint | None = None) -> str:
         *(line for turn in session.turns for line in _turn(turn, colour)),
     ]
     if session.costs:
-        lines += ["", colour("head", f"{'CAUSE':<20}{'turns':>7}{'tokens lost':>14}   what would mend it")]
-        for cost in session.costs:
-            lines.append(
-                f"  {cost.name:<18}{cost.turns:>7}{count(cost.lost_tokens):>14}   {_short(cost.remedy)}"
-            )
+        lines += ["", colour("head", f"{'CAUSE':<18}{'turns':>6}{'tokens lost':>13}   what would mend it")]
+        lines += [line for cost in session.costs for line in _cost(cost)]
     return "\n".join(lines) + "\n"
 
 
@@ -108,9 +106,10 @@ def _turn(turn: Turn, colour: Paint) -> Iterator[str]:
         yield from (" " * 18 + line.strip() for line in list(difference_lines(found, 0, "", colour))[-2:])
 
 
-def _short(text: str) -> str:
-    width = WIDTH - 44
-    return text if len(text) <= width else text[: width - 1] + "…"
+def _cost(cost: CauseCost) -> Iterator[str]:
+    first, *rest = wrap(cost.remedy, WIDTH - 40)
+    yield f"  {cost.name:<16}{cost.turns:>6}{count(cost.lost_tokens):>13}   {first}"
+    yield from (" " * 40 + line for line in rest)
 
 
 def event_line(event: StageEvent, paint: Paint | None = None) -> str:

@@ -7,8 +7,11 @@ from importlib.resources import files
 from omlx.explain.amounts import count, of, seconds, share, size
 from omlx.explain.paint import MARKS, NAMES
 from omlx.explain.session import Session, Turn
-from omlx.pipeline.explanation import BlockOutlook, Cause, Difference, Explanation, SegmentOutlook
+from omlx.pipeline.explanation import Cause, Difference, Explanation, SegmentOutlook
 from omlx.pipeline.timeline import RequestTrace
+
+#: The share of a strip that a segment takes at least to have its name below it.
+_LEAST_NAMED = 0.06
 
 
 def trace_page(explanation: Explanation, path: str) -> str:
@@ -17,7 +20,7 @@ def trace_page(explanation: Explanation, path: str) -> str:
     facts = f"{of(explanation.prompt_tokens, 'token')}, pipeline {explanation.pipeline}, by {source}"
     parts = [
         _card("Plan", *_plan(explanation)),
-        _card("Prompt", *_prompt(explanation.blocks, explanation.segments)),
+        _card("Prompt", *_prompt(explanation)),
         _why(explanation),
         _card("Chain", *_chain(explanation)),
         _card("Segments", *_segments(explanation.segments)),
@@ -34,7 +37,7 @@ def session_page(session: Session) -> str:
         f" ({share(session.shared_tokens, session.prompt_tokens)}) in an earlier prompt in the same place"
     )
     head = ("turn", "tokens", "shared", "", "parts from an earlier prompt")
-    turns = _table(head, [_turn_row(turn) for turn in session.turns], numbers=(0, 1, 2))
+    turns = _table(head, [_turn_row(turn) for turn in session.turns], numbers=(0, 1, 2), wide=(4,))
     rows = [
         [escape(cost.name), count(cost.turns), count(cost.lost_tokens), escape(cost.remedy)]
         for cost in session.costs
@@ -118,24 +121,43 @@ def _plan(explanation: Explanation) -> Iterator[str]:
         yield f'<p class="alert">{"RAM" if gone.tier == "hot" else "disk"}: {words}</p>'
 
 
-def _prompt(blocks: Sequence[BlockOutlook], segments: Sequence[SegmentOutlook]) -> Iterator[str]:
-    cells = (
-        f'<i class="{block.where}" style="flex-grow:{block.end - block.start}"'
-        f' title="{count(block.start)}-{count(block.end)}: {NAMES[block.where]}, {size(block.nbytes)}"></i>'
-        for block in blocks
-    )
-    yield f'<div class="strip">{"".join(cells)}</div>'
-    names = (
-        f'<span style="flex-grow:{segment.end - segment.start}" title="{escape(segment.label)}">{escape(segment.label)}</span>'
-        for segment in segments
-    )
-    yield f'<div class="names">{"".join(names)}</div>'
+def _prompt(explanation: Explanation) -> Iterator[str]:
+    blocks, total = explanation.blocks, explanation.prompt_tokens
+    yield from _strip(explanation, 0)
     legend = []
     for where in MARKS:
         tokens = sum(block.end - block.start for block in blocks if block.where == where)
         if tokens:
             legend.append(f'<span><i class="{where}"></i>{NAMES[where]}: {of(tokens, "token")}</span>')
     yield f'<div class="legend">{"".join(legend)}</div>'
+    begin = total - max(4 * (total - explanation.plan.resume), total // 50)
+    if begin > total // 2:
+        yield f'<p class="soft zoom">The end, from token {count(begin)} on:</p>'
+        yield from _strip(explanation, begin)
+
+
+def _strip(explanation: Explanation, begin: int) -> Iterator[str]:
+    """Yield the prompt from a token on: its blocks by where they are, and the names of its segments below."""
+    total = explanation.prompt_tokens
+    cells = (
+        f'<i class="{block.where}" style="flex-grow:{block.end - max(begin, block.start)}"'
+        f' title="{count(block.start)}-{count(block.end)}: {NAMES[block.where]}, {size(block.nbytes)}"></i>'
+        for block in explanation.blocks
+        if block.end > begin
+    )
+    yield f'<div class="strip">{"".join(cells)}</div>'
+    names = (
+        _name(segment.label, segment.end - max(begin, segment.start), total - begin)
+        for segment in explanation.segments
+        if segment.end > begin
+    )
+    yield f'<div class="names">{"".join(names)}</div>'
+
+
+def _name(label: str, tokens: int, total: int) -> str:
+    """Return a segment's name, where there is room for one."""
+    words = escape(label) if tokens > total * _LEAST_NAMED else ""
+    return f'<span style="flex-grow:{tokens}" title="{escape(label)}">{words}</span>'
 
 
 def _why(explanation: Explanation) -> str:
@@ -188,14 +210,13 @@ def _chain(explanation: Explanation) -> Iterator[str]:
 
 
 def _row(name: str, lane: str, spent: float | None, at: float, part: float, use: str, what: str) -> str:
-    fill = (
-        f'<i class="{use}" style="left:{min(99.0, 100 * at):.2f}%;width:{100 * part:.2f}%"></i>'
-        if part
-        else ""
-    )
+    """Return a stage as a bar from `at` on, `part` of the whole long; without a bar where no time is known."""
+    style = f"left:{min(99.0, 100 * at):.2f}%;width:{100 * part:.2f}%"
+    fill = f'<i class="{use}" style="{style}"></i>' if part else ""
+    bar = f'<div class="bar">{fill}</div>' if spent is not None else ""
     return (
         f'<div class="name">{escape(name)}</div><div class="lane soft">{escape(lane)}</div>'
-        f'<div class="time">{seconds(spent)}</div><div class="what"><div class="bar">{fill}</div>{escape(what)}</div>'
+        f'<div class="time">{seconds(spent)}</div><div class="what">{bar}{escape(what)}</div>'
     )
 
 
@@ -231,9 +252,8 @@ def _turn_row(turn: Turn) -> list[str]:
         cause = f"<code>{escape(found.cause.name)}</code>"
         words = f"turn {turn.against} at {escape(place)} {cause} {count(found.lost_tokens)} lost"
     part = 100 * turn.shared_tokens / max(turn.prompt_tokens, 1)
-    bar = (
-        f'<div class="bar" style="width:90px;margin:0"><i class="device" style="width:{part:.1f}%"></i></div>'
-    )
+    fill = f'<i class="device" style="width:{part:.1f}%"></i>' if part else ""
+    bar = f'<div class="bar">{fill}</div>'
     return [count(turn.number), count(turn.prompt_tokens), count(turn.shared_tokens), bar, words]
 
 

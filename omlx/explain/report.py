@@ -168,11 +168,13 @@ def _stages(explanation: Explanation, colour: Paint) -> Iterator[str]:
 
 
 def _rewrites(rewrites: Sequence[Rewrite], colour: Paint) -> Iterator[str]:
-    for rewrite in rewrites[:8]:
-        words = f"{rewrite.rule} at {rewrite.where}: {rewrite.what}"
-        yield " " * 37 + colour("dim", _cut(words, WIDTH - 37))
-    if len(rewrites) > 8:
-        yield " " * 37 + colour("dim", f"and {len(rewrites) - 8} more")
+    """Yield the rewrites, those that say the same together."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for rewrite in rewrites:
+        places.setdefault((rewrite.rule, rewrite.what), []).append(rewrite.where)
+    for (rule, what), where in places.items():
+        more = f" and {of(len(where) - 1, 'other place')}" if len(where) > 1 else ""
+        yield " " * 37 + colour("dim", _cut(f"{rule} at {where[0]}{more}: {what}", WIDTH - 37))
 
 
 def _total(stages: Iterable[StageOutlook]) -> Iterator[str]:

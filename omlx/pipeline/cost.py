@@ -146,12 +146,21 @@ class CostBook:
 
     Args:
         folder: where the files are; None keeps them in memory only.
+        still: take in no measurement.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, still: bool = False) -> None:
         self._folder = folder
+        self._still = still
         self._profiles: dict[Fingerprint, Profile] = {}
         self._lock = threading.Lock()
+
+    def at_rest(self) -> "CostBook":
+        """Return a book of what is known now, for a dry run: it takes in no measurement."""
+        book = CostBook(self._folder, still=True)
+        with self._lock:
+            book._profiles = dict(self._profiles)
+        return book
 
     def rates(self, fingerprint: Fingerprint) -> Rates:
         """Return what is known of a model."""
@@ -176,7 +185,7 @@ class CostBook:
         """Take in one measurement of a model that is known."""
         with self._lock:
             profile = self._profiles.get(fingerprint)
-            if profile is not None:
+            if profile is not None and not self._still:
                 rates = profile.rates.observed(rate, work, seconds)
                 self._profiles[fingerprint] = msgspec.structs.replace(profile, rates=rates)
 

@@ -9,6 +9,7 @@ for whatever reason, the second goes on with what was stored until then.
 """
 
 import threading
+import weakref
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,17 +32,20 @@ class Leader:
 
 
 class InFlight:
-    """Requests from their tokens being known until their end, in order of arrival. Safe on any thread."""
+    """Requests from their tokens being known until their end, in order of arrival. Safe on any thread.
+
+    Why weak references: a request that has ended holds the device memory of its sequence.
+    """
 
     def __init__(self) -> None:
-        self._states: list[State] = []
+        self._states: list[weakref.ref[State]] = []
         self._lock = threading.Lock()
 
     def enter(self, state: State) -> None:
         """Count a request in. It leaves by itself when its state has ended."""
         with self._lock:
-            self._states = [other for other in self._states if not other.ended]
-            self._states.append(state)
+            self._states = [weakref.ref(other) for other in self._running()]
+            self._states.append(weakref.ref(state))
 
     def leader(self, state: State, stored: int, least: int) -> Leader | None:
         """Return the earlier request that will compute most of what this one needs, or None.
@@ -49,9 +53,8 @@ class InFlight:
         `stored` tokens are stored already; less than `least` beyond that are not worth waiting for.
         """
         with self._lock:
-            earlier = (
-                self._states[: self._states.index(state)] if state in self._states else list(self._states)
-            )
+            running = self._running()
+        earlier = running[: running.index(state)] if state in running else running
         best: Leader | None = None
         for other in earlier:
             if other.model.fingerprint == state.model.fingerprint and not other.ended:
@@ -64,6 +67,11 @@ class InFlight:
                 ):
                     best = candidate
         return best
+
+    def _running(self) -> list[State]:
+        """Return the requests that have not ended. Under the lock."""
+        states = (reference() for reference in self._states)
+        return [state for state in states if state is not None and not state.ended]
 
 
 def common_prefix(left: Tokens, right: Tokens) -> int:

@@ -25,9 +25,9 @@ class PrefillStage(Stage, frozen=True, tag="prefill"):
 
     Options:
         chunk_tokens: the grid on which chunks end; also the longest piece of work between two decode steps.
-        exact: restore only what a cold run would have computed in the same chunks, and step back to the last grid
-            point, so that the answer is bit-equal to a cold run's. Costs up to one chunk of computing; answers and
-            the end of a prompt behind its last whole segment are not kept. Has a cache of its own.
+        exact: end chunks on the grid alone and restore whole chunks alone, so that the answer is bit-equal to a cold
+            run's, whatever request computed them. Costs up to one chunk of computing; answers and the end of a
+            prompt behind its last whole chunk are not kept. Has a cache of its own.
         kv_bits: quantize keys and values to this many bits as they are computed (2, 4 or 8); stored as they are.
         kv_group_size: how many values share one scale when quantized.
         quantized_kv_start: from which token on; only 0 is supported, so that a token's bytes never depend on the
@@ -64,13 +64,15 @@ class PrefillStage(Stage, frozen=True, tag="prefill"):
             yield Prefill(state.sequence, chunk_end)
         self._observe(state, services, restored, end)
 
-    @staticmethod
-    def cuts(state: State) -> list[int]:
+    def cuts(self, state: State) -> list[int]:
         """Return where chunks end besides the grid: at segment ends, and where the prompt left a stored one.
 
         The latter only for recurrent layers, whose state can be taken at a chunk's end alone: the next prompt that
-        leaves there resumes there.
+        leaves there resumes there. None of them when exact: two prompts may share tokens that only one of them
+        cuts, or cuts elsewhere.
         """
+        if self.exact:
+            return []
         cuts = [segment.end for segment in state.segments]
         layout, plan = state.model.layout, state.plan
         if plan is not None and layout is not None and "state" in layout.kinds():

@@ -113,6 +113,8 @@ class WritebackStage(Stage, frozen=True, tag="writeback"):
         """Tell whether a snapshot at `end` is likely to be resumed from."""
         if state.model.layout is not None and state.model.layout.kinds() == ("state",):
             return True
+        if state.keep_until is not None:  # exact: chunks end on the grid alone, and any of them may be stepped back to
+            return True
         points = {segment.end for segment in state.segments} | {len(state.tokens) - 1}
         if state.plan is not None:
             points.add(state.plan.matched_tokens)

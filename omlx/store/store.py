@@ -123,8 +123,8 @@ class BlockStore:
     ) -> Placement:
         """Keep records of a block: in RAM now, on disk soon. What is already kept is not written again.
 
-        Only the `tiers` that are named take them. A block whose parent is not in the store is refused (both False). Raises CacheError when a record does
-        not have the shapes that the layout gives for the block's length.
+        Only the `tiers` that are named take them. A block whose parent is not in the store is refused (both
+        False). Raises CacheError when a record does not have the shapes that the layout gives for its length.
         """
         for record in records.values():
             check_record(record, layout, block.num_tokens)
