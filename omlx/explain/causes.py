@@ -81,6 +81,8 @@ def _rerendered(clue: Clue) -> bool:
     return clue.role == "assistant" and clue.same_but_spaces()
 
 
+#: Parts of a prompt that stand at its head and are no message.
+_HEAD = frozenset({"system", "tools"})
 #: Prompts that share less text than this have nothing to do with each other.
 _FEW_CHARS = 120
 _NORMALIZE = "add the rule `{}` to the `normalize` stage"
@@ -145,13 +147,13 @@ TABLE: tuple[Row, ...] = (
         "moved",
         "a message that the client keeps at the end has moved on: something now stands before it",
         "nothing to set here: only that message is computed once more",
-        Clue.comes_later,
+        lambda clue: clue.role not in _HEAD and clue.comes_later(),
     ),
     Row(
         "shortened",
         "messages that stood here are gone: the history was compacted or cut",
         "raise the client's context limit, or compact less often",
-        Clue.came_later,
+        lambda clue: clue.role not in _HEAD and clue.came_later(),
     ),
     Row(
         "generation",

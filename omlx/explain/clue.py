@@ -8,6 +8,8 @@ from typing import Any
 
 #: How far back the beginning of a JSON object is looked for.
 _BACK_CHARS, _BACK_BRACES = 20_000, 40
+#: The most text that a template puts before a message.
+_WRAPPER_CHARS = 40
 #: A tool's own name in a list of schemas.
 _TOOL_NAME = re.compile(r'"function":\s*\{(?:\s*"description":\s*"(?:[^"\\]|\\.)*",)?\s*"name":\s*"([^"]+)"')
 _BLANK = re.compile(r"\s+")
@@ -25,6 +27,7 @@ class Clue:
         ours: our text from there to the end of the prompt.
         theirs: the other prompt's text from there on, or a good part of it.
         is_last: nothing but a generation prompt follows the segment.
+        rest: how much text of ours is left of the segment from there on.
         shared_chars: how much text the prompts share.
     """
 
@@ -35,6 +38,7 @@ class Clue:
     ours: str
     theirs: str
     is_last: bool
+    rest: int = 0
     shared_chars: int = 10_000
 
     def line_says(self, words: str) -> bool:
@@ -58,12 +62,12 @@ class Clue:
         return length >= 8 and ours[:length] == theirs[:length]
 
     def comes_later(self) -> bool:
-        """Tell whether what stands here in the other prompt comes later in ours."""
-        return _found_in(self.theirs, self.ours)
+        """Tell whether what stands here in the other prompt comes in a later segment of ours."""
+        return _found_in(self.theirs, self.ours) >= max(self.rest, 1)
 
     def came_later(self) -> bool:
-        """Tell whether what stands here in ours comes later in the other prompt."""
-        return _found_in(self.ours, self.theirs)
+        """Tell whether a segment that begins here in ours comes later in the other prompt."""
+        return len(self.before) <= _WRAPPER_CHARS and _found_in(self.ours, self.theirs) > 0
 
     def same_object(self) -> bool:
         """Tell whether the place lies in a JSON object that says the same on both sides."""
@@ -97,10 +101,10 @@ def _covers(pattern: re.Pattern[str], before: str, side: str) -> bool:
     return any(match.start() <= at <= match.end() for match in pattern.finditer(before + side))
 
 
-def _found_in(text: str, other: str) -> bool:
-    """Tell whether a text of some length, as it begins here, stands in another one after its beginning."""
+def _found_in(text: str, other: str) -> int:
+    """Return where the beginning of a text stands in another one, past its own; -1 when it does not."""
     probe = text[:160].strip()
-    return len(probe) >= 32 and probe in other[1:]
+    return other.find(probe, 1) if len(probe) >= 32 else -1
 
 
 def _canonical(value: Any) -> Any:

@@ -52,6 +52,7 @@ def difference(state: State, position: int, theirs: Tokens, *, show_text: bool =
         ours=state.text[char:] if state.text else state.model.tokenizer.decode(state.tokens[position:]),
         theirs=other,
         is_last=_is_last(state.segments, segment),
+        rest=max(0, char_at(state, segment.end) - char),
         shared_chars=char,
     )
     return Difference(

@@ -97,7 +97,8 @@ class Ticket:
             error=str(error) if error else None,
         )
         self._forget(self)
-        self._state = None  # it knows this ticket too: a cycle would keep the sequence's device memory for long
+        # both know this ticket too: a cycle would keep the sequence's device memory for long
+        self._state = self._error = None
 
     def trace(self) -> RequestTrace:
         """Return what was planned and what happened, once the request has ended."""

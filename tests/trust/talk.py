@@ -2,7 +2,8 @@
 
 import contextlib
 import random
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,16 @@ def said(found: dict[str, Any]) -> str:
 def statistics(server: Served) -> dict[str, Any]:
     """Return what `/health` says of the cache."""
     return server.http.get("/health").json()["cache"]
+
+
+def settled(question: Callable[[], bool], *, within_s: float = 20.0) -> bool:
+    """Wait until a question is answered with yes; return False when it never is."""
+    deadline = time.monotonic() + within_s
+    while not question():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 class BlockFile:
