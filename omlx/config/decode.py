@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 
 from omlx.config.document import Document
 from omlx.config.lines import KeyPath
-from omlx.config.problem import Problem
+from omlx.config.problem import FieldError, Problem
 from omlx.registry import nearest
 from omlx.units import decode_unit
 
@@ -24,6 +25,7 @@ _TOML_WORDS = {
     "bool": "true or false",
 }
 _QUOTED_TYPES = re.compile(r"`([a-z| ]+)`")
+_INSIDE = re.compile(r"\.([\w-]+)|\[(\d+)\]")
 
 
 def decode_table(
@@ -91,31 +93,71 @@ def table_name(at: KeyPath) -> str:
     """Return a key path as TOML spells it: `[models.coder]`; `[[stage]] 2` for the second of an array."""
     if not at:
         return "the file"
-    if len(at) == 2 and isinstance(at[1], int):
-        return f"[[{at[0]}]] {at[1] + 1}"
-    return "[" + ".".join(str(part) for part in at) + "]"
+    dotted = ".".join(part for part in at if isinstance(part, str))
+    return f"[[{dotted}]] {at[-1] + 1}" if isinstance(at[-1], int) else f"[{dotted}]"
 
 
 def _decode_value(document: Document, at: KeyPath, value: object, kind: Any) -> tuple[Any, list[Problem]]:
-    """Return a key's value, or its problems; a table of a known kind is decoded key by key."""
-    if isinstance(value, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return decode_table(document, at, value, kind)
+    """Return a key's value, or its problems; tables of a known kind are decoded key by key."""
+    if isinstance(value, dict) and (table := _table_kind(kind)):
+        return decode_table(document, at, value, table)
+    if isinstance(value, list) and (item := _item_kind(kind)):
+        return _decode_items(document, at, value, item)
     try:
         return msgspec.convert(value, kind, dec_hook=decode_unit), []
     except msgspec.ValidationError as error:
-        return None, [document.problem(at, f"{at[-1]}: {_plain(error)}")]
+        name = next(part for part in reversed(at) if isinstance(part, str))
+        return None, [document.value_problem((*at, *_inside(error)), f"{name}: {_plain(error)}")]
+
+
+def _decode_items(
+    document: Document, at: KeyPath, items: list[Any], kind: type[msgspec.Struct]
+) -> tuple[tuple[Any, ...], list[Problem]]:
+    """Return the tables of an array, or the problems of all of them."""
+    found = [decode_table(document, (*at, index), item, kind) for index, item in enumerate(items)]
+    return tuple(value for value, _ in found), [problem for _, wrong in found for problem in wrong]
+
+
+def _table_kind(kind: Any) -> type[msgspec.Struct] | None:
+    """Return the Struct in `Struct` and `Struct | None`; None for any other type."""
+    kinds = [each for each in (get_args(kind) or (kind,)) if each is not type(None)]
+    one = kinds[0] if len(kinds) == 1 and get_origin(kind) is not tuple else None
+    return one if isinstance(one, type) and issubclass(one, msgspec.Struct) else None
+
+
+def _item_kind(kind: Any) -> type[msgspec.Struct] | None:
+    """Return the Struct in `tuple[Struct, ...]`; None for any other type."""
+    parts = get_args(kind)
+    return _table_kind(parts[0]) if get_origin(kind) is tuple and parts[1:] == (...,) else None
 
 
 def construct(
-    document: Document, at: KeyPath, kind: type[T], values: Mapping[str, Any], problems: list[Problem]
+    document: Document,
+    at: KeyPath,
+    kind: type[T],
+    values: Mapping[str, Any],
+    problems: list[Problem],
+    elsewhere: Mapping[str, tuple[Document, KeyPath]] = MappingProxyType({}),
 ) -> tuple[T | None, list[Problem]]:
-    """Return the Struct unless there are problems; what its `__post_init__` refuses is one more."""
+    """Return the Struct unless there are problems; what its `__post_init__` refuses is one more.
+
+    `elsewhere` names the tables of keys that were not taken from the one at `at`.
+    """
     if problems:
         return None, problems
     try:
         return kind(**values), []
+    except FieldError as error:
+        source, table = elsewhere.get(error.key, (document, at))
+        return None, [source.value_problem((*table, error.key), f"{error.key}: {error}", error.hint)]
     except (ValueError, TypeError) as error:
         return None, [document.problem(at, f"{table_name(at)}: {error}")]
+
+
+def _inside(error: msgspec.ValidationError) -> KeyPath:
+    """Return the path inside a value that a message of msgspec's ends with."""
+    where = str(error).rpartition(" - at `$")[2]
+    return tuple(int(index) if index else name for name, index in _INSIDE.findall(where))
 
 
 def _plain(error: msgspec.ValidationError) -> str:

@@ -1,16 +1,19 @@
-"""A TOML file with the line of each key, so that a problem can name the place it came from."""
+"""A TOML file with the place of each key, so that a problem can name where it came from."""
 
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from omlx.config.lines import KeyPath, key_lines
+import msgspec
+
+from omlx.config.lines import KeyPath, Span, Spot, key_spots
 from omlx.config.problem import Problem, problems_error
 
-_SYNTAX_PLACE = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)")
+_SYNTAX_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)")
+_BARE_WORD = re.compile(r"[A-Za-z][\w./~-]*(?=\s*(?:#|$))")
 
 
 @dataclass(frozen=True)
@@ -20,28 +23,56 @@ class Document:
     Attributes:
         path: the file, for messages.
         data: what the file says, with overrides applied.
-        lines: line number (1-based) by key path.
+        spots: where each key stands, by key path.
         overrides: the text of each `--set path=value` by the key path that it sets.
+        lines: the file's lines.
     """
 
     path: Path
     data: dict[str, Any]
-    lines: Mapping[KeyPath, int] = field(default_factory=dict)
+    spots: Mapping[KeyPath, Spot] = field(default_factory=dict)
     overrides: Mapping[KeyPath, str] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
 
     def line(self, at: KeyPath) -> int | None:
-        """Return the line of a key or of the nearest one around it; None when no lines are known."""
-        for length in range(len(at), 0, -1):
-            if at[:length] in self.lines:
-                return self.lines[at[:length]]
-        return 1 if self.lines else None
+        """Return the line of a key or of the nearest one around it; None when no places are known."""
+        spot = self._spot(at)
+        return spot.key.line if spot else None
+
+    def override(self, at: KeyPath) -> str | None:
+        """Return the `--set` that gave a key its value, or None."""
+        return next((self.overrides[at[:n]] for n in range(len(at), 0, -1) if at[:n] in self.overrides), None)
 
     def problem(self, at: KeyPath, message: str, hint: str | None = None) -> Problem:
-        """Return a problem at a key: of this file, or of the override that set it."""
+        """Return a problem of a key: of this file, or of the override that set it."""
+        spot = self._spot(at)
+        return self._problem(at, spot.key if spot else None, message, hint)
+
+    def value_problem(
+        self, at: KeyPath, message: str, hint: str | None = None, details: tuple[str, ...] = ()
+    ) -> Problem:
+        """Return a problem of a key's value."""
+        spot = self._spot(at)
+        problem = self._problem(at, spot.value if spot else None, message, hint)
+        return msgspec.structs.replace(problem, details=details)
+
+    def _problem(self, at: KeyPath, span: Span | None, message: str, hint: str | None) -> Problem:
+        if override := self.override(at):
+            return Problem(Path(f"--set {override}"), None, message, hint)
+        if span is None:
+            return Problem(self.path, None, message, hint)
+        excerpt = self.lines[span.line - 1] if span.line <= len(self.lines) else None
+        return Problem(self.path, span.line, message, hint, span.column, max(1, span.length), excerpt)
+
+    def _spot(self, at: KeyPath) -> Spot | None:
         for length in range(len(at), 0, -1):
-            if at[:length] in self.overrides:
-                return Problem(Path(f"--set {self.overrides[at[:length]]}"), None, message, hint)
-        return Problem(self.path, self.line(at), message, hint)
+            if at[:length] in self.spots:
+                return self.spots[at[:length]]
+        return Spot(Span(1, 1, 1), Span(1, 1, 1)) if self.spots else None
+
+    def over(self, data: dict[str, Any], overrides: Mapping[KeyPath, str]) -> "Document":
+        """Return the document with other data, because of overrides."""
+        return replace(self, data=data, overrides=overrides)
 
 
 def read_document(path: Path) -> Document:
@@ -59,8 +90,24 @@ def parse_document(path: Path, text: str) -> Document:
     try:
         data = tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError, and Python's own for a number of 4300 digits
-        place = _SYNTAX_PLACE.search(str(error))
-        line = int(place[1]) if place and place[1] else text.rstrip().count("\n") + 1
-        message = f"not valid TOML: {_SYNTAX_PLACE.sub('', str(error))}"
-        raise problems_error([Problem(path, line, message)]) from error
-    return Document(path, data, key_lines(text))
+        raise problems_error([_syntax_problem(path, text, str(error))]) from error
+    return Document(path, data, key_spots(text), lines=_lines(text))
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    """Return the lines as TOML counts them."""
+    return tuple(line.rstrip("\r") for line in text.split("\n"))
+
+
+def _syntax_problem(path: Path, text: str, words: str) -> Problem:
+    """Return the parser's error at its place: the end of the text, where it names none."""
+    place = _SYNTAX_PLACE.search(words)
+    lines = _lines(text.rstrip())
+    line, column = len(lines), len(lines[-1]) + 1
+    if place and place[1]:
+        line, column = int(place[1]), int(place[2])
+    excerpt = lines[line - 1] if line <= len(lines) else ""
+    message = f"not valid TOML: {_SYNTAX_PLACE.sub('', words)}"
+    word = _BARE_WORD.match(excerpt, column - 1) if "Invalid value" in message else None
+    hint = f'text needs quotes: "{word[0]}"' if word else None
+    return Problem(path, line, message, hint, column, len(word[0]) if word else 1, excerpt)

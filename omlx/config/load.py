@@ -7,6 +7,7 @@ from typing import Any
 
 from omlx.config.decode import decode_table, suggestion, unknown_key
 from omlx.config.document import Document, read_document
+from omlx.config.machine import missing_folders
 from omlx.config.overrides import apply_overrides
 from omlx.config.problem import Problem, problems_error
 from omlx.config.settings import CacheSettings, Defaults, ModelSettings, ServerSettings, Settings
@@ -37,8 +38,9 @@ def load_config(path: Path | None, overrides: tuple[str, ...] = ()) -> Config:
     Raises ConfigError with every problem; UsageError for an override that is not `path=value`.
     """
     document = apply_overrides(read_document(path) if path else Document(Path("models.toml"), {}), overrides)
-    settings, problems = decode_settings(document)
-    if settings is None:
+    settings, problems = readable_settings(document)
+    problems += missing_folders(document, settings.models)
+    if problems:
         raise problems_error(problems)
     return Config(settings, document)
 
@@ -49,21 +51,27 @@ def load_settings(path: Path | None, overrides: tuple[str, ...] = ()) -> Setting
 
 
 def decode_settings(document: Document) -> tuple[Settings | None, list[Problem]]:
-    """Return Settings, or None and all problems of the document."""
+    """Return Settings, or None and all problems of the document; the machine is not asked."""
+    settings, problems = readable_settings(document)
+    return (None, problems) if problems else (settings, [])
+
+
+def readable_settings(document: Document) -> tuple[Settings, list[Problem]]:
+    """Return what a document says as far as it can be read, with defaults for the rest, and all problems."""
     known = [*_TABLES, "models"]
     problems = [unknown_key(document, (), key, known) for key in document.data if key not in known]
     tables: dict[str, Any] = {}
     for name, kind in _TABLES.items():
         if name in document.data:
-            tables[name], found = decode_table(document, (name,), document.data[name], kind)
+            table, found = decode_table(document, (name,), document.data[name], kind)
             problems += found
+            tables |= {name: table} if table is not None else {}
     models, found = _decode_models(document)
     problems += found
-    problems += _missing_folders(document, models)
     if isinstance(document.data.get("models", {}), dict):
         problems += _name_clashes(document, models)
         problems += _unknown_default(document, tables.get("defaults"), models)
-    return (None, problems) if problems else (Settings(**tables, models=models), [])
+    return Settings(**tables, models=models), problems
 
 
 def _decode_models(document: Document) -> tuple[dict[str, ModelSettings], list[Problem]]:
@@ -86,23 +94,11 @@ def _name_clashes(document: Document, models: Mapping[str, ModelSettings]) -> li
     owner = {name: name for name in document.data.get("models", {})}
     problems = []
     for name, model in models.items():
-        for alias in model.aliases:
+        for index, alias in enumerate(model.aliases):
             if owner.setdefault(alias, name) != name:
-                at = ("models", name, "aliases")
+                at = ("models", name, "aliases", index)
                 message = f"alias {alias!r} already belongs to model {owner[alias]!r}"
                 problems.append(document.problem(at, message, "choose another alias"))
-    return problems
-
-
-def _missing_folders(document: Document, models: Mapping[str, ModelSettings]) -> list[Problem]:
-    """Return a problem for each path that can only be a folder and is none; others may be hub names."""
-    problems = []
-    for name, model in models.items():
-        only_folder = model.path.startswith((".", "/", "~")) or model.path.count("/") > 1
-        if not model.path.strip() or (only_folder and not Path(model.path).expanduser().is_dir()):
-            at = ("models", name, "path")
-            hint = "give an existing folder, or a hub name such as owner/name"
-            problems.append(document.problem(at, f"model folder {model.path!r} does not exist", hint))
     return problems
 
 
@@ -119,4 +115,4 @@ def _unknown_default(
     if defaults.model in names:
         return []
     message = f"there is no model {defaults.model!r}"
-    return [document.problem(("defaults", "model"), message, suggestion(defaults.model, names))]
+    return [document.value_problem(("defaults", "model"), message, suggestion(defaults.model, names))]

@@ -24,7 +24,7 @@ def apply_overrides(document: Document, overrides: Iterable[str]) -> Document:
             raise UsageError(f"--set {override!r} is not path=value", hint="for example --set cache.hot=2GiB")
         data = _with_value(data, path, _toml_value(text.strip()), override)
         origins[path] = override
-    return Document(document.path, data, document.lines, origins)
+    return document.over(data, origins)
 
 
 def _key_path(dotted: str) -> KeyPath | None:

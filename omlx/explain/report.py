@@ -57,7 +57,9 @@ def _plan(explanation: Explanation, colour: Paint) -> Iterator[str]:
     yield colour("dim", f"       {plan.reason}")
     yield ""
     yield "  " + colour.strip(explanation.blocks, WIDTH - 4)
-    yield "  " + "   ".join(_legend(explanation, colour))
+    legend = list(_legend(explanation, colour))
+    for at in range(0, len(legend), 2):
+        yield "  " + "".join(legend[at : at + 2]).rstrip()
 
 
 def _times(explanation: Explanation) -> str:
@@ -75,7 +77,8 @@ def _legend(explanation: Explanation, colour: Paint) -> Iterator[str]:
             tokens = sum(block.end - block.start for block in blocks)
             nbytes = sum(block.nbytes for block in blocks)
             sizes = f", {size(nbytes)}" if nbytes else ""
-            yield f"{colour(where, mark)} {NAMES[where]}: {count(tokens)} in {of(len(blocks), 'block')}{sizes}"
+            words = f" {NAMES[where]}: {count(tokens)} in {of(len(blocks), 'block')}{sizes}"
+            yield colour(where, mark) + f"{words:<48}"
 
 
 def _why(explanation: Explanation, colour: Paint) -> Iterator[str]:
@@ -124,7 +127,7 @@ def _wrapped(begin: str, text: str) -> Iterable[str]:
 def _segments(segments: Sequence[SegmentOutlook], total: int, colour: Paint) -> Iterator[str]:
     if not segments:
         return
-    yield colour("head", f"{'SEGMENT':<44}{'tokens':>9}{'from':>9}{'characters':>12}  {'reused':<10}digest")
+    yield colour("head", f"{'SEGMENT':<42}{'tokens':>9}{'from':>9}{'characters':>12}  {'reused':<10}digest")
     for segment in _shortened(segments):
         if segment is None:
             hidden = len(segments) - _MOST_SEGMENTS + 1
@@ -133,7 +136,7 @@ def _segments(segments: Sequence[SegmentOutlook], total: int, colour: Paint) -> 
         tokens = segment.end - segment.start
         bar = _bar(segment.reused, tokens, colour)
         size_of = f"{count(tokens):>9}{count(segment.start):>9}{count(segment.chars):>12}"
-        yield f"  {_cut(segment.label, 42):<42}{size_of}  {bar}  {colour('dim', segment.digest[:16])}"
+        yield f"  {_cut(segment.label, 40):<40}{size_of}  {bar}  {colour('dim', segment.digest[:16])}"
     del total
 
 
@@ -180,7 +183,7 @@ def _rewrites(rewrites: Sequence[Rewrite], colour: Paint) -> Iterator[str]:
 def _total(stages: Iterable[StageOutlook]) -> Iterator[str]:
     known = [stage.seconds for stage in stages if stage.seconds is not None]
     if any(known):
-        yield f"  {'until the answer begins':<23}{seconds(sum(known)):>11}"
+        yield f"  {'until the answer begins':<23}{seconds(sum(known)):>9}"
 
 
 def _room(explanation: Explanation, colour: Paint) -> Iterator[str]:

@@ -25,7 +25,7 @@ class Placed:
 
     def problem(self, message: str, hint: str | None = None) -> Problem:
         """Return a problem at the stage's table: the line of its `use`, where there is one."""
-        return self.document.problem((*self.at, "use"), message, hint)
+        return self.document.value_problem((*self.at, "use"), message, hint)
 
 
 def analyse(chain: Sequence[Placed], known: Iterable[type[Stage]] = ()) -> list[Problem]:

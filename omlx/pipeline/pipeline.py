@@ -108,8 +108,8 @@ def _stage_class(
     try:
         kind = registry.get(use) or third_party_stage(use, folders)
     except StageImportError as error:
-        return document.problem((*at, "use"), f"stage {use!r} cannot be loaded: {error}")
-    return kind or document.problem((*at, "use"), f"unknown stage {use!r}", suggestion(use, registry.names()))
+        return document.value_problem((*at, "use"), f"stage {use!r} cannot be loaded: {error}")
+    return kind or document.value_problem((*at, "use"), f"unknown stage {use!r}", suggestion(use, registry.names()))
 
 
 def _decode_stages(
@@ -122,9 +122,11 @@ def _decode_stages(
         table = document.data["stage"][at[1]]
         values, wrong = decode_fields(document, at, table, kind, ignore=frozenset({"use"}))
         extra = unused.pop(kind.name(), {})
-        tuned, also_wrong = decode_fields(tuning.document, (*tuning.at, kind.name()), extra, kind)
+        source = (tuning.document, (*tuning.at, kind.name()))
+        tuned, also_wrong = decode_fields(*source, extra, kind)
         wrong += also_wrong + missing_keys(document, at, {**table, **extra}, kind)
-        stage, wrong = construct(document, at, kind, {**values, **tuned}, wrong)
+        elsewhere = dict.fromkeys(tuned, source)
+        stage, wrong = construct(document, at, kind, {**values, **tuned}, wrong, elsewhere)
         problems += wrong
         if stage is not None:
             placed.append(Placed(stage, document, at))

@@ -1,12 +1,14 @@
 """The pipeline of each configured model."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
-from omlx.config.document import Document
+from omlx.config.document import Document, read_document
 from omlx.config.paths import find_pipeline
+from omlx.config.problem import Problem, ProblemsError, problems_error
 from omlx.config.settings import Settings
 from omlx.errors import ConfigError
-from omlx.pipeline.pipeline import Pipeline, Tuning, load_pipeline
+from omlx.pipeline.pipeline import Pipeline, Tuning, decode_pipeline
 from omlx.pipeline.stage import Stage
 from omlx.registry import Registry
 
@@ -20,28 +22,52 @@ def load_pipelines(
     With the `document` of the settings, problems name its lines. Raises ConfigError listing the problems of
     all models.
     """
-    source = document or Document(base / "models.toml", {})
-    pipelines: dict[str, Pipeline] = {}
-    problems: list[str] = []
-    for name in settings.models:
-        try:
-            pipelines[name] = _load(name, settings, base, registry, source)
-        except ConfigError as error:
-            problems += str(error).splitlines()
+    pipelines, problems = decode_pipelines(settings, base, registry, document)
     if problems:
-        raise ConfigError("\n".join(dict.fromkeys(problems)))
+        raise problems_error(problems)
     return pipelines
 
 
-def _load(
-    name: str, settings: Settings, base: Path, registry: Registry[type[Stage]], source: Document
-) -> Pipeline:
-    model = settings.models[name]
-    wanted = model.pipeline or settings.defaults.pipeline
-    try:
-        path = find_pipeline(wanted, base)
-    except ConfigError as error:
-        at = ("models", name, "pipeline") if model.pipeline else ("defaults", "pipeline")
-        raise ConfigError(str(source.problem(at, error.message, error.hint))) from error
-    tuning = Tuning(model.stages, source, ("models", name, "stages"))
-    return load_pipeline(path, registry, tuning, (base,))
+def decode_pipelines(
+    settings: Settings, base: Path, registry: Registry[type[Stage]], document: Document | None = None
+) -> tuple[dict[str, Pipeline], list[Problem]]:
+    """Return the pipelines that are well by the name of their model, and all problems of the others."""
+    source = document or Document(base / "models.toml", {})
+    files = _Files(settings, base, source)
+    pipelines: dict[str, Pipeline] = {}
+    problems: list[Problem] = []
+    for name, model in settings.models.items():
+        found = files.of(name)
+        if isinstance(found, Document):
+            tuning = Tuning(model.stages, source, ("models", name, "stages"))
+            pipeline, wrong = decode_pipeline(found, registry, tuning, (found.path.parent, base))
+            pipelines |= {name: pipeline} if pipeline else {}
+            problems += wrong
+        else:
+            problems += found
+    return pipelines, problems
+
+
+class _Files:
+    """The pipeline file of each model, read once for all models that share it."""
+
+    def __init__(self, settings: Settings, base: Path, source: Document) -> None:
+        self._settings = settings
+        self._base = base
+        self._source = source
+        self._read: dict[Path, Document | Iterable[Problem]] = {}
+
+    def of(self, name: str) -> Document | Iterable[Problem]:
+        """Return the file of a model's pipeline, or why there is none."""
+        own = self._settings.models[name].pipeline
+        try:
+            path = find_pipeline(own or self._settings.defaults.pipeline, self._base)
+        except ConfigError as error:
+            at = ("models", name, "pipeline") if own else ("defaults", "pipeline")
+            return [self._source.value_problem(at, error.message, error.hint)]
+        if path not in self._read:
+            try:
+                self._read[path] = read_document(path)
+            except ProblemsError as error:
+                self._read[path] = error.problems
+        return self._read[path]

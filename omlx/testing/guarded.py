@@ -39,8 +39,17 @@ def guarded(stage: Stage) -> Stage:
     kind = type(stage)
 
     def run(self: Stage, state: State, services: Services) -> Steps | None:
-        return kind.run(self, cast("State", GuardedState(state, kind)), services)
+        return kind.run(self, _guard(state, kind), services)
 
     keywords = {"frozen": True, "tag": kind.name()}
     twin = types.new_class(f"Guarded{kind.__name__}", (kind,), keywords, lambda body: body.update(run=run))
     return cast("Stage", twin(**{name: getattr(stage, name) for name in stage.__struct_fields__}))
+
+
+def _guard(state: State, kind: type[Stage]) -> State:
+    """Return the state as a stage may use it: the same object each time, which lives as long as the state.
+
+    Services may hold a state weakly; what they were given is the guard.
+    """
+    guards: dict[type[Stage], GuardedState] = vars(state).setdefault("_guards", {})
+    return cast("State", guards.setdefault(kind, GuardedState(state, kind)))

@@ -160,11 +160,13 @@ path = "~/no/such/folder"
 path = "owner/name"
 [models.catalog]
 path = "smollm2-135m-instruct"
+adapter = "no/such/adapter"
 """
     hint = "does not exist; give an existing folder, or a hub name such as owner/name"
     assert [
         f"models.toml:4: model folder 'gone' {hint}",
         f"models.toml:6: model folder '~/no/such/folder' {hint}",
+        "models.toml:11: adapter folder 'no/such/adapter' does not exist; give an existing folder",
     ] == problems(tmp_path, text)
 
 
