@@ -12,14 +12,27 @@ from collections.abc import Sequence
 from omlx import __version__
 from omlx.cli import bench, check, demo, doctor, serve, tap, trace, verify
 from omlx.errors import OmlxError, UsageError
+from omlx.telemetry import configure_logging
 
-_VERBS = {"serve": serve, "check": check, "demo": demo, "doctor": doctor, "bench": bench, "trace": trace, "tap": tap, "verify": verify}
+_VERBS = {
+    "serve": serve,
+    "check": check,
+    "trace": trace,
+    "tap": tap,
+    "demo": demo,
+    "doctor": doctor,
+    "bench": bench,
+    "verify": verify,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; return the exit code: 0 well, 1 problems found, 2 wrong usage."""
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it warns that there is no PyTorch: none is needed
+    os.environ.setdefault(
+        "TRANSFORMERS_NO_ADVISORY_WARNINGS", "1"
+    )  # it warns that there is no PyTorch: none is needed
     parsed = _parser().parse_args(arguments)
+    configure_logging()
     try:
         return int(parsed.run(parsed))
     except UsageError as error:
@@ -34,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="omlx", description="Serve local models to coding agents, with a KV cache kept in RAM and on SSD."
+        prog="omlx",
+        description="Serve local models to coding agents, with a KV cache kept in RAM and on SSD.",
     )
     parser.add_argument("--version", action="version", version=f"omlx {__version__}")
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -14,7 +14,15 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 
 class SamplingDefaults(Table, frozen=True):
-    """Sampling values used when a request gives none. A value left out is the model's own, else greedy."""
+    """Sampling values used when a request gives none. A value left out is the model's own, else greedy.
+
+    Options:
+        temperature: how far the choice may stray from the likeliest token; 0 is greedy.
+        top_p: choose among the likeliest tokens that together have this probability.
+        top_k: choose among this many tokens; 0 is all.
+        min_p: choose among tokens at least this likely, as a share of the likeliest.
+        repetition_penalty: above 1, tokens that were there already become less likely.
+    """
 
     temperature: Annotated[float, msgspec.Meta(ge=0)] | None = None
     top_p: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
@@ -26,7 +34,14 @@ class SamplingDefaults(Table, frozen=True):
 class ServerSettings(Table, frozen=True):
     """`[server]`: the address, the key and the limits of the HTTP server.
 
-    `keep_alive` is the longest silence on a stream before a comment line is sent.
+    Options:
+        host: the address to listen on; 0.0.0.0 is every one.
+        port: the port to listen on; 0 picks a free one.
+        api_key: clients must send it; without one, anybody who reaches the address may ask.
+        keep_alive: the longest silence on a stream before a comment line is sent.
+        max_running: requests that run at once.
+        max_queued: requests that may wait; more are told to come back.
+        max_body: the longest body of a request.
     """
 
     host: str = "127.0.0.1"
@@ -41,8 +56,11 @@ class ServerSettings(Table, frozen=True):
 class CacheSettings(Table, frozen=True):
     """`[cache]`: where blocks live and how many bytes each tier may hold.
 
-    `disk_share` is the largest share of the volume's free space that the cold tier takes, whatever `cold`
-    says.
+    Options:
+        directory: the folder of the cold tier.
+        hot: the most RAM that blocks may take.
+        cold: the most disk that blocks may take.
+        disk_share: the largest share of the volume's free space that the cold tier takes, whatever `cold` says.
     """
 
     directory: str = "~/.cache/omlx/blocks"
@@ -54,7 +72,9 @@ class CacheSettings(Table, frozen=True):
 class Defaults(Table, frozen=True):
     """`[defaults]`: what a model uses when its own table does not say.
 
-    `model` is the name or alias that answers requests which name none.
+    Options:
+        pipeline: a name, or the path of a TOML file.
+        model: the name or alias that answers requests which name none.
     """
 
     pipeline: str = "default"
@@ -64,9 +84,17 @@ class Defaults(Table, frozen=True):
 class ModelSettings(Table, frozen=True):
     """`[models.NAME]`: the weights, the pipeline and the tuning of one model.
 
-    `path` is a folder or a hub name. `adapter` is the folder of a LoRA adapter laid over it. `stages` tunes
-    single stages of the pipeline: `stages.prefill.chunk_tokens`. `max_tokens` bounds an answer when the request
-    does not; left out, the window does. `window_tokens` lowers the model's own window.
+    Options:
+        path: a folder, or a name on the hub.
+        adapter: the folder of a LoRA adapter laid over it.
+        pipeline: a name, or the path of a TOML file.
+        aliases: more names that clients may use.
+        sampling: values used when a request gives none.
+        template_options: options given to the chat template when a request gives none.
+        stages: tunes single stages of the pipeline, as in `stages.prefill.chunk_tokens`.
+        max_tokens: bounds an answer when the request does not; left out, the window does.
+        window_tokens: lowers the model's own window.
+        trust_remote_code: run the Python code that comes with the model.
     """
 
     path: str
@@ -82,7 +110,14 @@ class ModelSettings(Table, frozen=True):
 
 
 class Settings(Table, frozen=True):
-    """A whole `models.toml`."""
+    """A whole `models.toml`.
+
+    Options:
+        defaults: what a model uses when its own table does not say.
+        server: the address, the key and the limits of the HTTP server.
+        cache: where blocks live and how many bytes each tier may hold.
+        models: the models that clients may name.
+    """
 
     defaults: Defaults = Defaults()
     server: ServerSettings = ServerSettings()

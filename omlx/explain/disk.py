@@ -13,7 +13,7 @@ from omlx.store.eviction import Cost
 from omlx.store.ledger import Ledger
 from omlx.store.preview import TierView
 from omlx.store.record import Record
-from omlx.store.rows import Changes, scan
+from omlx.store.rows import Changes, raw_rows
 from omlx.store.store import Loaded, Placement
 from omlx.store.sweep import table_bytes
 from omlx.store.volume import Allowance, free_bytes
@@ -35,7 +35,7 @@ class DiskStore:
         self._directory = directory.expanduser()
         self._allowance = Allowance(budget_bytes, max_share, 0)
         self._ledger = Ledger()
-        self._ledger.apply(Changes(tuple(raw for raw, _ in scan(self._directory))))
+        self._ledger.apply(Changes(tuple(raw_rows(self._directory))))
         self._index = BlockIndex()
         for block in sorted(self._ledger.blocks(), key=lambda block: block.start):
             self._index.insert(block)

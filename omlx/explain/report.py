@@ -50,7 +50,8 @@ def _head(explanation: Explanation, path: str, colour: Paint) -> Iterator[str]:
 def _plan(explanation: Explanation, colour: Paint) -> Iterator[str]:
     plan = explanation.plan
     computed = plan.prompt_tokens - plan.resume
-    verdict = f"restore {count(plan.resume)} tokens ({share(plan.resume, plan.prompt_tokens)}), compute {count(computed)}"
+    part = share(plan.resume, plan.prompt_tokens)
+    verdict = f"restore {count(plan.resume)} tokens ({part}), compute {count(computed)}"
     if not plan.resume:
         verdict = f"compute all {of(plan.prompt_tokens, 'token')}"
     yield colour("head", "PLAN   ") + verdict + _times(explanation)
@@ -99,10 +100,8 @@ def _cause(title: str, cause: Cause) -> Iterator[str]:
 def difference_lines(found: Difference, total: int, other: str, colour: Paint) -> Iterator[str]:
     """Yield a difference in words; `other` names what the prompt is compared with."""
     place = f"the schema of tool {found.tool!r}" if found.tool else found.segment
-    yield (
-        colour("head", "PARTS  ")
-        + f"from {other} at token {count(found.token)} of {count(total)}: {place}, character {count(found.segment_char)}"
-    )
+    where = f"token {count(found.token)} of {count(total)}: {place}, character {count(found.segment_char)}"
+    yield colour("head", "PARTS  ") + f"from {other} at {where}"
     yield from _wrapped("       why:  ", f"{found.cause.what} [{found.cause.name}]")
     yield from _wrapped("       mend: ", found.cause.remedy)
     yield f"       cost: {of(found.lost_tokens, 'token')} of the other prompt are of no use from there on"
@@ -164,7 +163,8 @@ def _cut(text: str, width: int) -> str:
 def _stages(explanation: Explanation, colour: Paint) -> Iterator[str]:
     yield colour("head", f"{'STAGE':<16}{'lane':<9}{'estimate':>9}")
     for stage in explanation.stages:
-        yield f"  {_cut(stage.name, 13):<14}{colour('dim', f'{stage.lane:<9}')}{seconds(stage.seconds):>9}   {stage.what}"
+        lane, spent = colour("dim", f"{stage.lane:<9}"), seconds(stage.seconds)
+        yield f"  {_cut(stage.name, 13):<14}{lane}{spent:>9}   {stage.what}"
         if stage.name == "normalize":
             yield from _rewrites(explanation.rewrites, colour)
     yield from _total(explanation.stages)

@@ -16,12 +16,12 @@ Rules:
 """
 
 import json
-import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import structlog
 from mlx_lm import tokenizer_utils
 from mlx_lm.generate import TextStateMachine
 
@@ -29,7 +29,7 @@ from omlx.errors import ModelLoadError
 from omlx.text.delta import AnswerDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from omlx.types import Tokens
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger()
 
 #: Edges of the state machine: state -> (marker, next state); a next state of None ends the answer.
 _Edges = dict[str, list[tuple[str, str | None]]]
@@ -226,7 +226,7 @@ class _ToolReader:
         try:
             calls = _calls(self._tokenizer.tool_parser(text, self._tools))
         except _UNREADABLE as error:
-            log.warning("a tool call of %d characters cannot be read: %s", len(text), type(error).__name__)
+            log.warning("tool call cannot be read", characters=len(text), reason=type(error).__name__)
             end = self._tokenizer.tool_call_end if closed else ""
             return _text(f"{self._tokenizer.tool_call_start}{text}{end}")
         deltas: list[AnswerDelta] = []

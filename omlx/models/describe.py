@@ -78,6 +78,7 @@ def describe(
         new_parser=_no_parser,
         template_options=settings.template_options,
         max_tokens=settings.max_tokens,
+        vocabulary_tokens=text.vocabulary_tokens,
     )
 
 

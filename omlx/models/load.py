@@ -61,6 +61,7 @@ def load(name: str, settings: ModelSettings, folder: Path, computing: Computing 
         sampling=model_sampling(folder, settings.sampling),
         template_options=settings.template_options,
         max_tokens=settings.max_tokens,
+        vocabulary_tokens=text.vocabulary_tokens,
     )
     return LoadedModel(module, new_caches, model)
 

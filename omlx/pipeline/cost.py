@@ -20,7 +20,13 @@ Rate: TypeAlias = Literal["prefill", "decode", "restore", "fetch", "tokenize"]
 #: Weight of one new observation in a running average.
 _WEIGHT = 0.3
 #: Observations of less work than this say more about overhead than about the rate.
-_LEAST_WORK: dict[Rate, float] = {"prefill": 32, "decode": 4, "restore": 65536, "fetch": 65536, "tokenize": 256}
+_LEAST_WORK: dict[Rate, float] = {
+    "prefill": 32,
+    "decode": 4,
+    "restore": 65536,
+    "fetch": 65536,
+    "tokenize": 256,
+}
 
 
 class Rates(msgspec.Struct, frozen=True):
@@ -89,7 +95,9 @@ class Plan(msgspec.Struct, frozen=True):
     reason: str
 
 
-def make_plan(prompt_tokens: int, match: Match | None, layout: Layout | None, rates: Rates, least: int) -> Plan:
+def make_plan(
+    prompt_tokens: int, match: Match | None, layout: Layout | None, rates: Rates, least: int
+) -> Plan:
     """Decide whether a match is worth restoring. `least` is the fewest tokens that are. Pure."""
     cold_run_s = rates.seconds("prefill", prompt_tokens)
     if match is None or layout is None:

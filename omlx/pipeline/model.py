@@ -48,6 +48,7 @@ class Model:
         sampling: the values used where a request says nothing.
         template_options: options given to the chat template where a request gives none.
         max_tokens: the longest answer when the request does not say.
+        vocabulary_tokens: how many token ids there are; None when the model does not say.
     """
 
     name: str
@@ -61,3 +62,4 @@ class Model:
     sampling: Sampling = Sampling()
     template_options: dict[str, Any] = field(default_factory=dict)
     max_tokens: int | None = None
+    vocabulary_tokens: int | None = None

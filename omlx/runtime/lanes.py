@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from omlx.engine.device import DeviceThread
+from omlx.errors import CancelledError
 from omlx.pipeline.conductor import Done
 from omlx.pipeline.stage import Lane, Steps
 from omlx.pipeline.state import State
@@ -20,8 +21,11 @@ class WorkerLanes:
         }
 
     def submit(self, lane: Lane, work: Callable[[], None]) -> None:
-        """Call `work` on a worker thread of the lane, some time soon."""
-        self._pools[lane].submit(work)
+        """Call `work` on a worker thread of the lane, some time soon. Raises CancelledError once closed."""
+        try:
+            self._pools[lane].submit(work)
+        except RuntimeError as error:  # the pool was shut down
+            raise CancelledError("the server is stopping") from error
 
     def submit_steps(self, state: State, steps: Steps, done: Done) -> None:
         """Drive `steps` on the device thread, then call `done` with the error that ended it, or None."""

@@ -1,6 +1,7 @@
 """tokenize: render the conversation with the model's chat template and turn it into tokens."""
 
 import time
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -40,9 +41,18 @@ class TokenizeStage(Stage, frozen=True, tag="tokenize"):
         prompt = state.prompt or state.request.prompt
         tokenizer = state.model.tokenizer
         if isinstance(prompt, TokenPrompt):
+            _check_ids(prompt.tokens, state.model.vocabulary_tokens)
             ids = as_tokens(prompt.tokens)
             return "", Encoding(ids, np.zeros_like(ids))
         if isinstance(prompt, ChatPrompt):
             text = tokenizer.render(prompt)
             return text, tokenizer.encode(text)
         return prompt.text, tokenizer.encode(prompt.text, add_special_tokens=True)
+
+
+def _check_ids(ids: Sequence[int], vocabulary_tokens: int | None) -> None:
+    """Raise RequestError for a token id that the model does not have."""
+    above = vocabulary_tokens or 2**31
+    wrong = next((token for token in ids if not 0 <= token < above), None)
+    if wrong is not None:
+        raise RequestError(f"token id {wrong} does not exist", param="prompt", hint=f"use ids from 0 to {above - 1}")

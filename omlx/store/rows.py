@@ -166,26 +166,30 @@ def touch(directory: Path, touches: dict[bytes, tuple[float, int]]) -> None:
 
 
 def scan(directory: Path) -> Iterator[tuple[RawRow, BlockRow | RecordRow]]:
-    """Yield the readable rows of a cache directory, changing nothing in it: not even SQLite's own side files.
-
-    Yields nothing when there is no cache. Raises CacheError when the table cannot be read.
-    """
-    if not (directory / DATABASE).is_file():
-        return
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="omlx-scan-") as scratch,
-            closing(_connect_unchanged(directory, Path(scratch))) as connection,
-        ):
-            rows = [_raw(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM Cache")]  # noqa: S608
-    except sqlite3.Error as error:
-        raise CacheError(f"the table of {directory} cannot be read: {error}") from error
-    for raw in rows:
+    """Yield the readable rows of a cache directory, changing nothing in it; see `raw_rows`."""
+    for raw in raw_rows(directory):
         with suppress(CacheError):
             split_key(raw.key)
             row = decode_row(raw.value)
             if not isinstance(row, ReservationRow):
                 yield raw, row
+
+
+def raw_rows(directory: Path) -> list[RawRow]:
+    """Return all rows of a cache directory, changing nothing in it: not even SQLite's own side files.
+
+    Returns nothing when there is no cache. Raises CacheError when the table cannot be read.
+    """
+    if not (directory / DATABASE).is_file():
+        return []
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="omlx-scan-") as scratch,
+            closing(_connect_unchanged(directory, Path(scratch))) as connection,
+        ):
+            return [_raw(row) for row in connection.execute(f"SELECT {_COLUMNS} FROM Cache")]  # noqa: S608
+    except sqlite3.Error as error:
+        raise CacheError(f"the table of {directory} cannot be read: {error}") from error
 
 
 def _connect_unchanged(directory: Path, scratch: Path) -> sqlite3.Connection:

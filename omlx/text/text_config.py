@@ -9,10 +9,14 @@ from omlx.errors import ModelLoadError
 
 
 class TextConfig(msgspec.Struct, frozen=True):
-    """What a model folder says about its text: the window in tokens, and the ids that end an answer."""
+    """What a model folder says about its text.
+
+    `window_tokens` and `vocabulary_tokens` are None where it does not say; `eos_token_ids` end an answer.
+    """
 
     window_tokens: int | None
     eos_token_ids: frozenset[int]
+    vocabulary_tokens: int | None = None
 
 
 def read_text_config(folder: Path) -> TextConfig:
@@ -26,7 +30,7 @@ def read_text_config(folder: Path) -> TextConfig:
     tokenizer = _read_json(folder / "tokenizer_config.json")
     ids = {*_ids(config.get("eos_token_id")), *_ids(generation.get("eos_token_id"))}
     ids |= _token_ids(folder, tokenizer)
-    return TextConfig(_window_tokens(config, tokenizer), frozenset(ids))
+    return TextConfig(_window_tokens(config, tokenizer), frozenset(ids), config.get("vocab_size"))
 
 
 #: Longest window first asked for; model families disagree on the name.

@@ -5,14 +5,17 @@ import json
 
 import msgspec
 import pytest
+
 from omlx.cli import main
 from omlx.pipeline.explanation import Explanation
-
 from tests.house.test_house import loaded_by
 from tests.serving import serving, settings_for
 from tests.tiny_models import make_model
 
-MESSAGES = [{"role": "system", "content": "You help with code."}, {"role": "user", "content": "What is this? " * 30}]
+MESSAGES = [
+    {"role": "system", "content": "You help with code."},
+    {"role": "user", "content": "What is this? " * 30},
+]
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +55,16 @@ def test_json_is_the_documented_object(workplace, capsys):
     """--json prints one Explanation."""
     found = msgspec.json.decode(run(capsys, "one.json", "--json"), type=Explanation)
     assert ("disk", "no_layout") == (found.source, found.cause.name)
-    assert ["system", "message 1 (user)", "generation prompt"] == [segment.label for segment in found.segments]
+    assert ["system", "message 1 (user)", "generation prompt"] == [
+        segment.label for segment in found.segments
+    ]
 
 
 def test_two_requests_are_compared(workplace, capsys):
     """--against names the first difference; text is shown only when asked for."""
-    assert "turn 1 at message 1 (user): another_question" in run(capsys, "other.json", "--against", "one.json")
+    assert "turn 1 at message 1 (user): another_question" in run(
+        capsys, "other.json", "--against", "one.json"
+    )
     shown = run(capsys, "other.json", "--against", "one.json", "--show-text")
     assert "here:  'And what is that?" in shown
     assert "there: 'What is this?" in shown
@@ -66,7 +73,9 @@ def test_two_requests_are_compared(workplace, capsys):
 def test_a_session_is_read_from_lines(workplace, capsys):
     """A file with one request a line, packed or not, is followed turn by turn."""
     lines = b"\n".join(
-        json.dumps({"path": "/v1/chat/completions", "body": json.loads((workplace / name).read_text())}).encode()
+        json.dumps(
+            {"path": "/v1/chat/completions", "body": json.loads((workplace / name).read_text())}
+        ).encode()
         for name in ("one.json", "other.json", "one.json")
     )
     (workplace / "session.jsonl").write_bytes(lines)
@@ -122,14 +131,18 @@ def test_a_running_server_is_asked(folder, tmp_path, monkeypatch, capsys):
     with serving(settings_for(folder, tmp_path / "cache")) as server:
         port = server.url.rpartition(":")[2]
         text = (tmp_path / "models.toml").write_text
-        text(f'[server]\nport = {port}\n[cache]\ndirectory = "{tmp_path}/cache"\n[models.tiny]\npath = "{folder}"\n')
+        text(
+            f'[server]\nport = {port}\n[cache]\ndirectory = "{tmp_path}/cache"\n[models.tiny]\npath = "{folder}"\n'
+        )
         server.post("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 4})
         asked = run(capsys, "one.json")
         assert "index of the running server" in asked
         assert "from RAM" in asked
         assert "no server was asked" in run(capsys, "one.json", "--offline")
         assert "tokens computed" in run(capsys, "--live", "last")
-        assert "index of the running server" in run(capsys, "one.json", "--url", server.url, "--model", "tiny")
+        assert "index of the running server" in run(
+            capsys, "one.json", "--url", server.url, "--model", "tiny"
+        )
 
 
 def test_a_trace_loads_nothing_heavy():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from omlx.explain.disk import DiskStore
 from omlx.explain.explainer import Explainer
 from omlx.pipeline.explanation import Explanation
@@ -15,7 +16,6 @@ from omlx.stages import built_in_stages
 from omlx.store.store import BlockStore
 from omlx.text.chat import ChatPrompt, Message, Prompt
 from omlx.types import RequestId
-
 from tests.stages.conftest import PIPELINES, Talk, closed, open_store
 
 #: Enough for the one token that every request is asked for here.
@@ -27,7 +27,9 @@ def pipeline(name: str = "default", **tuning: dict[str, Any]) -> Pipeline:
     return load_pipeline(PIPELINES / f"{name}.toml", built_in_stages(), Tuning(tuning))
 
 
-def chat(*contents: str, system: str = "You help with code. Answer shortly, and say what you did.") -> ChatPrompt:
+def chat(
+    *contents: str, system: str = "You help with code. Answer shortly, and say what you did."
+) -> ChatPrompt:
     """Return a conversation: a system message, then users and assistants by turns."""
     roles = ("user", "assistant")
     said = (Message(roles[at % 2], content) for at, content in enumerate(contents))

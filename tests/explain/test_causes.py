@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from omlx.explain.causes import STORED, TABLE, likely_cause
 from omlx.explain.clue import Clue
 from omlx.explain.difference import compare, tool_at
@@ -18,10 +19,12 @@ from omlx.testing import fake_model
 from omlx.text.chat import ChatPrompt, Message, ToolCall
 from omlx.text.tokenizer import FolderTokenizer
 from omlx.types import RequestId
-
 from tests.tiny import CHATML, QWEN3, make_tokenizer
 
-RULES = "You help with the code in this folder. Read before you write, and run the tests before you say done. " * 2
+RULES = (
+    "You help with the code in this folder. Read before you write, and run the tests before you say done. "
+    * 2
+)
 QUESTION = Message("user", "What does the parser do with an empty file, and which test says so?")
 ANSWER = Message("assistant", "It returns an empty tree. The test of the reader says so, near its end.")
 
@@ -44,10 +47,15 @@ def tool(name: str, description: str = "Does what it says.", **properties: str) 
     """Return a tool with string properties."""
     schema = {key: {"type": "string", "description": words} for key, words in properties.items()}
     parameters = {"type": "object", "properties": schema or {"path": {"type": "string"}}}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
 
 
-def talk(*messages: Message, system: str = RULES, tools: tuple[dict[str, Any], ...] = (), **options: Any) -> ChatPrompt:
+def talk(
+    *messages: Message, system: str = RULES, tools: tuple[dict[str, Any], ...] = (), **options: Any
+) -> ChatPrompt:
     """Return a conversation with a system message."""
     return ChatPrompt((Message("system", system), *messages), tools, options)
 
@@ -148,7 +156,10 @@ def _row(cause):
 
 def test_every_cause_says_what_mends_it():
     """No cause is without words for what it is and what would mend it, and no name stands for two."""
-    rows = [*((row.name, row.what, row.remedy) for row in TABLE), *((c.name, c.what, c.remedy) for c in STORED.values())]
+    rows = [
+        *((row.name, row.what, row.remedy) for row in TABLE),
+        *((c.name, c.what, c.remedy) for c in STORED.values()),
+    ]
     assert [] == [row for row in rows if not all(row)]
     assert len(rows) == len({name for name, _, _ in rows})
 
@@ -169,7 +180,9 @@ def test_c8_clocks_of_many_forms(before, ours, theirs):
     assert "clock" == likely_cause(_clue(before, ours, theirs)).name
 
 
-@pytest.mark.parametrize(("before", "ours", "theirs"), [("version 1.", "2", "3"), ("you may", " go", " Marchand")])
+@pytest.mark.parametrize(
+    ("before", "ours", "theirs"), [("version 1.", "2", "3"), ("you may", " go", " Marchand")]
+)
 def test_what_is_no_clock(before, ours, theirs):
     """Numbers and words that only look like a date are none."""
     assert "system_changed" == likely_cause(_clue(before, ours, theirs)).name
@@ -191,7 +204,9 @@ def test_c2_a_marker_at_the_end_costs_itself(model):
 
 def test_c3_a_late_system_message_parts_where_it_stands(model):
     """C3: a reminder in mid-conversation leaves everything before it shared."""
-    first, second = (_state(model, talk(*MORE, *late)) for late in ((), (Message("system", "Mind the budget."),)))
+    first, second = (
+        _state(model, talk(*MORE, *late)) for late in ((), (Message("system", "Mind the budget."),))
+    )
     found = compare(second, first)
     assert found is None or "message 4" in found.segment or "generation" in found.segment
 

@@ -6,7 +6,6 @@ from omlx.store.cold import ColdTier
 from omlx.store.hot import HotTier
 from omlx.store.store import BlockStore
 from omlx.text.chat import TextPrompt
-
 from tests.explain.conftest import Bench
 
 #: A block of 256 tokens of the fake model has 4 KiB.

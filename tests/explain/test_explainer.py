@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+
 from omlx.explain.difference import SHOWN_TOKENS
 from omlx.explain.event import log_fields
 from omlx.pipeline.explanation import Explanation
@@ -9,7 +10,6 @@ from omlx.prefix.hasher import PrefixHasher, block_name
 from omlx.store.rows import scan
 from omlx.testing import fake_layout, fake_model
 from omlx.text.chat import ChatPrompt, Message, TextPrompt, TokenPrompt
-
 from tests.explain.conftest import Bench, chat, disk_explainer, pipeline
 from tests.stages.conftest import closed, open_store
 
@@ -96,7 +96,9 @@ def _whole(found: Explanation) -> None:
 
 
 @pytest.mark.parametrize("kinds", [("kv",), ("kv", "window"), ("kv", "state"), ("state",)], ids="-".join)
-@pytest.mark.parametrize("prompt", [chat(LONG, "yes", "on"), TextPrompt(LONG), TokenPrompt(tuple(range(300)))])
+@pytest.mark.parametrize(
+    "prompt", [chat(LONG, "yes", "on"), TextPrompt(LONG), TokenPrompt(tuple(range(300)))]
+)
 def test_the_dry_run_tells_what_the_run_then_does(store, kinds, prompt):
     """Tokens by tier, tokens computed, and the very blocks that are stored of the prompt are as foretold."""
     bench = Bench(store, options={"model": fake_model(layout=fake_layout(*kinds))})
@@ -163,7 +165,10 @@ def test_lost_records_are_told_from_a_new_prompt(directory):
     assert store.flush(10)
     second = [raw for raw, row in scan(directory) if raw.filename and row.kind == "kv"][1]
     (directory / second.filename).unlink()
-    store.load(store.match(bench.talk.model.fingerprint, _tokens(bench), bench.talk.model.layout), bench.talk.model.layout)
+    store.load(
+        store.match(bench.talk.model.fingerprint, _tokens(bench), bench.talk.model.layout),
+        bench.talk.model.layout,
+    )
     found = bench.explain(TextPrompt(LONG))
     assert ("evicted", 256) == (found.cause.name, found.plan.resume)
     assert "lost" in {block.where for block in found.blocks}
@@ -186,7 +191,7 @@ def _tokens(bench):
     ],
 )
 def test_c17_every_chain_reuses_or_says_that_it_does_not(store, name, tuning):
-    """C17: asked twice, each variant of the chain reuses the prompt, or its explanation says that nothing is looked up."""
+    """C17: asked twice, each variant of the chain reuses the prompt, or says that nothing is looked up."""
     bench = Bench(store, pipeline(name, **tuning))
     bench.ask(chat(LONG))
     found = bench.explain(chat(LONG))
@@ -212,7 +217,10 @@ def test_tools_are_told_apart_by_name(bench):
 
     def prompt(words: str) -> ChatPrompt:
         tools = [
-            {"type": "function", "function": {"name": name, "description": words if name == "read" else "as ever"}}
+            {
+                "type": "function",
+                "function": {"name": name, "description": words if name == "read" else "as ever"},
+            }
             for name in ("list", "read", "write")
         ]
         return ChatPrompt((Message("user", LONG),), tools=tuple(tools))

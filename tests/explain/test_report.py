@@ -4,6 +4,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+
 from omlx.explain.amounts import seconds, share, size
 from omlx.explain.live import event_line, live_report, session_report
 from omlx.explain.page import live_page, session_page, trace_page
@@ -33,11 +34,15 @@ PARTS = Difference(
     char=31_020,
     segment_char=12,
     lost_tokens=300,
-    cause=Cause("clock", "a date or a time has moved on", "let the client say it in the newest message, or not at all"),
+    cause=Cause(
+        "clock", "a date or a time has moved on", "let the client say it in the newest message, or not at all"
+    ),
     ours="10:02 <b>now</b>",
     theirs="09:41 then",
 )
-PLAN = Plan(10_000, 9_100, 9_100, 9_000, 100, 9_000 * 1024, 100 * 1024, 0.02, 1.8, 20.0, "restore", "all is reused")
+PLAN = Plan(
+    10_000, 9_100, 9_100, 9_000, 100, 9_000 * 1024, 100 * 1024, 0.02, 1.8, 20.0, "restore", "all is reused"
+)
 EXPLANATION = Explanation(
     source="server",
     model="coder",
@@ -66,7 +71,9 @@ EXPLANATION = Explanation(
     writes=Writes(3, 600, 600 * 1024),
     evictions=(Eviction("hot", 12, 3 * 1024**2), Eviction("cold", 0, 0, refused=True)),
     difference=PARTS,
-    cause=Cause("evicted", "the prompt is known, but records of it were evicted or lost", "give the cache more room"),
+    cause=Cause(
+        "evicted", "the prompt is known, but records of it were evicted or lost", "give the cache more room"
+    ),
     notes=("no times: nothing has been measured for this model yet",),
 )
 TRACE = RequestTrace(
@@ -190,7 +197,10 @@ def test_colours_only_where_asked_for():
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (StageEvent("chatcmpl-1", "coder", "arrived", 0.0), "    0.000 s  chatcmpl-1  coder             arrived"),
+        (
+            StageEvent("chatcmpl-1", "coder", "arrived", 0.0),
+            "    0.000 s  chatcmpl-1  coder             arrived",
+        ),
         (
             StageEvent("chatcmpl-1", "coder", "ended", 1.25, "prefill", 1.2),
             "    1.250 s  chatcmpl-1  coder             prefill worked 1.2 s",
@@ -245,7 +255,9 @@ class _Page(HTMLParser):
 
 
 @pytest.mark.parametrize(
-    "page", [trace_page(EXPLANATION, "/v1/messages"), session_page(SESSION), live_page(TRACE)], ids="trace session live".split()
+    "page",
+    [trace_page(EXPLANATION, "/v1/messages"), session_page(SESSION), live_page(TRACE)],
+    ids=["trace", "session", "live"],
 )
 def test_a_page_stands_by_itself(page):
     """A page is well-formed, escapes what prompts say, loads nothing and serves both colour schemes."""

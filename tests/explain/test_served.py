@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
+
 from omlx.explain.disk import DiskStore
 from omlx.explain.explainer import Explainer
 from omlx.models.describe import describe
@@ -16,7 +17,6 @@ from omlx.pipeline.model import Computing
 from omlx.pipeline.stage import Services
 from omlx.pipeline.timeline import RequestTrace
 from omlx.server.dialects import read_request
-
 from tests.explain.conftest import pipeline
 from tests.serving import serving, settings_for, trace
 from tests.tiny_models import make_model
@@ -83,7 +83,10 @@ def test_the_plan_is_what_the_server_does(agent, thin_model, tmp_path):
             answer, real = _ask(server, path, body)
             usage = answer["usage"]["omlx"]
             assert without_times(foretold) == without_times(real)
-            assert (foretold.plan.hot_tokens, foretold.plan.cold_tokens) == (usage["hot_tokens"], usage["cold_tokens"])
+            assert (foretold.plan.hot_tokens, foretold.plan.cold_tokens) == (
+                usage["hot_tokens"],
+                usage["cold_tokens"],
+            )
             assert foretold.plan.prompt_tokens - foretold.plan.resume == usage["prefilled_tokens"]
     path, body = turns[-1]
     by_files = _offline(thin_model, settings, path, body)
@@ -116,7 +119,9 @@ def chat(text: str) -> dict:
 
 def test_a_stream_ends_with_its_explanation(server):
     """With the header the last chunk before the end carries the explanation, asked for usage or not."""
-    lines = server.http.post("/v1/chat/completions", json={**chat("hello"), "stream": True}, headers=TRACED).text
+    lines = server.http.post(
+        "/v1/chat/completions", json={**chat("hello"), "stream": True}, headers=TRACED
+    ).text
     frames = [line.removeprefix("data: ") for line in lines.splitlines() if line.startswith("data: {")]
     found = msgspec.convert(json.loads(frames[-1])["usage"]["omlx"]["trace"], Explanation)
     assert "tiny" == found.model
@@ -147,7 +152,10 @@ def test_a_finished_request_can_be_looked_at(server):
         kept = msgspec.json.decode(server.http.get(f"/v1/trace/{name}").content, type=RequestTrace)
         assert said["id"] == kept.id
     usage = said["usage"]["omlx"]
-    assert (usage["hot_tokens"], usage["prefilled_tokens"]) == (kept.usage.hot_tokens, kept.usage.prefilled_tokens)
+    assert (usage["hot_tokens"], usage["prefilled_tokens"]) == (
+        kept.usage.hot_tokens,
+        kept.usage.prefilled_tokens,
+    )
     assert (kept.plan.resume, kept.plan.hot_bytes) == (kept.usage.cached_tokens, kept.hot_bytes)
     stages = [span.stage for span in kept.spans]
     order = ["normalize", "tokenize", "segment", "coalesce", "lookup", "fetch", "prefill"]
@@ -175,7 +183,10 @@ def test_a_refused_request_is_refused_in_a_trace_too(server):
 def _events(server, query: str, until: str, act) -> list[tuple[str, dict]]:
     """Return the events of a tap, from an act on until one of that name."""
     found: list[tuple[str, dict]] = []
-    with httpx.Client(base_url=server.url, timeout=20) as http, http.stream("GET", f"/v1/tap{query}") as stream:
+    with (
+        httpx.Client(base_url=server.url, timeout=20) as http,
+        http.stream("GET", f"/v1/tap{query}") as stream,
+    ):
         lines = stream.iter_lines()
         next(lines)  # the first comment: it listens
         thread = threading.Thread(target=act)
@@ -198,7 +209,17 @@ def test_a_tap_tells_every_stage_as_it_happens(server):
     assert "arrived" == events[0][0]
     told = [(name, data["stage"]) for name, data in events if "stage" in data]
     stages = [stage for name, stage in told if name == "began"]
-    assert ["normalize", "tokenize", "segment", "coalesce", "lookup", "fetch", "prefill", "decode", "writeback"] == stages
+    assert [
+        "normalize",
+        "tokenize",
+        "segment",
+        "coalesce",
+        "lookup",
+        "fetch",
+        "prefill",
+        "decode",
+        "writeback",
+    ] == stages
     assert sorted(stages) == sorted(stage for name, stage in told if name == "ended")
     assert events[-1][1]["usage"]["prompt_tokens"] > 0
     times = [data["at_s"] for _, data in events]

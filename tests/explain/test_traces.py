@@ -1,10 +1,11 @@
 """Sessions of real agents: every difference is where a plain comparison of the rendered prompts finds it."""
 
 from dataclasses import replace
-from os.path import commonprefix
+from itertools import pairwise
 
 import msgspec
 import pytest
+
 from omlx.explain.difference import compare
 from omlx.explain.session import follow, prepare
 from omlx.pipeline.stage import Services
@@ -14,7 +15,6 @@ from omlx.stages.segment import SegmentStage
 from omlx.stages.tokenize import TokenizeStage
 from omlx.testing import fake_model
 from omlx.text.tokenizer import FolderTokenizer
-
 from tests.serving import trace
 from tests.tiny import make_tokenizer
 
@@ -46,13 +46,21 @@ def states(model):
     return of
 
 
+def _shared(left: str, right: str) -> int:
+    """Return how many characters two texts begin with alike."""
+    length = min(len(left), len(right))
+    if left[:length] == right[:length]:
+        return length
+    return next(at for at in range(length) if left[at] != right[at])
+
+
 def _label_at(state, char: int) -> str:
     """Return which message holds a character: the first whose rendering, with all before it, reaches past it."""
     prompt, tokenizer = state.prompt, state.model.tokenizer
     for count in range(1, len(prompt.messages) + 1):
         begun = msgspec.structs.replace(prompt, messages=prompt.messages[:count])
         text = tokenizer.render(begun, add_generation_prompt=False)
-        if len(commonprefix([text, state.text])) > char:
+        if _shared(text, state.text) > char:
             message = prompt.messages[count - 1]
             return f"message {count - 1} ({message.role})" if count > 1 else "system"
     return "generation prompt"
@@ -62,9 +70,9 @@ def _label_at(state, char: int) -> str:
 def test_each_difference_is_where_the_texts_part(states, agent):
     """For consecutive requests the character and the named part are those of a plain comparison, or there is none."""
     prompts = states(agent)
-    for before, now in zip(prompts, prompts[1:], strict=False):
+    for before, now in pairwise(prompts):
         found = compare(now, before)
-        char = len(commonprefix([now.text, before.text]))
+        char = _shared(now.text, before.text)
         if found is None:
             assert char in (len(before.text), len(now.text))
             continue
@@ -74,7 +82,7 @@ def test_each_difference_is_where_the_texts_part(states, agent):
 
 @pytest.mark.parametrize("agent", BASELINE)
 def test_c16_no_session_reuses_less_than_it_did(states, agent):
-    """C16: what a session's prompts share with earlier ones stays at the baseline, and so do the reasons for the rest."""
+    """C16: what the prompts of a session share stays at the baseline, and so do the reasons for the rest."""
     session = follow(states(agent))
     assert 100 * session.shared_tokens / session.prompt_tokens >= BASELINE[agent] - 2
     assert CAUSES.get(agent, {}) == {cost.name: cost.turns for cost in session.costs}

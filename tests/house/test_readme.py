@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from omlx.cli import _VERBS
 from omlx.config.document import parse_document
 from omlx.config.load import decode_settings

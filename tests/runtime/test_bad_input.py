@@ -45,6 +45,9 @@ def server(model_folders, tmp_path_factory):
             "temperature",
         ),
         ("/v1/completions", b'{"prompt": ""}', 400, None, None),
+        ("/v1/completions", b'{"prompt": [5, 512]}', 400, None, "prompt"),
+        ("/v1/completions", b'{"prompt": [-1]}', 400, "invalid_value", None),
+        ("/v1/completions", b'{"prompt": [99999999999]}', 400, "invalid_value", None),
         ("/v1/nothing", b"{}", 404, "not_found", None),
     ],
 )

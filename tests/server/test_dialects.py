@@ -3,18 +3,23 @@
 import json
 
 import pytest
+
 from omlx.errors import RequestError
 from omlx.server.dialects import read_request
 from omlx.text.chat import ChatPrompt, Message, TextPrompt, TokenPrompt, ToolCall
-
 from tests.serving import trace
 
-TOOL = {"type": "function", "function": {"name": "ls", "description": "lists", "parameters": {"type": "object"}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "ls", "description": "lists", "parameters": {"type": "object"}},
+}
 EXPECTED = ChatPrompt(
     (
         Message("system", "Help."),
         Message("user", "look"),
-        Message("assistant", "Let me.", reasoning="Where?", tool_calls=(ToolCall("ls", {"path": "."}, id="1"),)),
+        Message(
+            "assistant", "Let me.", reasoning="Where?", tool_calls=(ToolCall("ls", {"path": "."}, id="1"),)
+        ),
         Message("tool", "a.py", tool_call_id="1"),
         Message("user", "and?"),
     ),
@@ -40,9 +45,25 @@ RESPONSES = {
     "instructions": "Help.",
     "input": [
         {"role": "user", "content": [{"type": "input_text", "text": "look"}]},
-        {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Where?"}], "id": "x"},
-        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me."}], "id": "y"},
-        {"type": "function_call", "call_id": "1", "name": "ls", "arguments": '{"path": "."}', "status": "completed"},
+        {
+            "type": "reasoning",
+            "summary": [],
+            "content": [{"type": "reasoning_text", "text": "Where?"}],
+            "id": "x",
+        },
+        {
+            "type": "message",
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": "Let me."}],
+            "id": "y",
+        },
+        {
+            "type": "function_call",
+            "call_id": "1",
+            "name": "ls",
+            "arguments": '{"path": "."}',
+            "status": "completed",
+        },
         {"type": "function_call_output", "call_id": "1", "output": "a.py"},
         {"type": "reasoning", "summary": []},
         {"type": "message", "role": "user", "content": "and?"},
@@ -72,7 +93,10 @@ MESSAGES = {
             ],
         },
     ],
-    "tools": [{"name": "ls", "description": "lists", "input_schema": {"type": "object"}}, {"name": "web_search"}],
+    "tools": [
+        {"name": "ls", "description": "lists", "input_schema": {"type": "object"}},
+        {"name": "web_search"},
+    ],
 }
 
 
@@ -107,8 +131,13 @@ def test_a_turn_of_many_items_is_one_message():
 
 def test_a_system_message_stays_where_it_is():
     """C3: a reminder in mid-conversation is not moved to the front."""
-    body = {"system": "A.", "messages": [{"role": "user", "content": "x"}, {"role": "system", "content": "B."}]}
-    assert ["A.", "x", "B."] == [m.content for m in read_request(json.dumps(body).encode())[1].prompt.messages]
+    body = {
+        "system": "A.",
+        "messages": [{"role": "user", "content": "x"}, {"role": "system", "content": "B."}],
+    }
+    assert ["A.", "x", "B."] == [
+        m.content for m in read_request(json.dumps(body).encode())[1].prompt.messages
+    ]
 
 
 @pytest.mark.parametrize(
@@ -116,9 +145,17 @@ def test_a_system_message_stays_where_it_is():
     [
         ("/v1/responses", {"input": [{"role": "nobody"}]}, "input[0].role"),
         ("/v1/responses", {"input": [{"type": "item_reference"}]}, "input[0].type"),
-        ("/v1/responses", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
+        (
+            "/v1/responses",
+            {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+            "input[0].content[0]",
+        ),
         ("/v1/messages", {"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
-        ("/v1/messages", {"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0]"),
+        (
+            "/v1/messages",
+            {"messages": [{"role": "user", "content": [{"type": "image"}]}]},
+            "messages[0].content[0]",
+        ),
         ("/v1/messages", {"messages": []}, "messages"),
         ("/v2/chat", {"messages": []}, "path"),
     ],
@@ -140,6 +177,8 @@ def test_a_path_may_be_written_in_many_ways(path):
 def test_real_agents_are_understood(agent):
     """Every request of a recorded session becomes a conversation that grows."""
     prompts = [read_request(json.dumps(line).encode())[1].prompt for line in trace(agent)]
-    lengths = [len(prompt.messages) for prompt in prompts][1:]  # one of them begins with a request for a title
+    lengths = [len(prompt.messages) for prompt in prompts][
+        1:
+    ]  # one of them begins with a request for a title
     assert lengths == sorted(lengths)
     assert all(prompt.messages[0].role == "system" for prompt in prompts)

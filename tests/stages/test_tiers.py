@@ -62,3 +62,16 @@ def test_a_lookup_of_one_tier_does_not_see_the_other(directory):
     assert 0 == Talk(shipped("ram_only"), store).ask(PROMPT)[0].sequence.resumed
     assert 0 < Talk(shipped("default"), store).ask(PROMPT)[0].sequence.resumed
     closed(store)
+
+
+def test_a_restore_goes_no_further_than_its_lookup(directory):
+    """What lies on disk beyond a match in RAM alone is not restored after all."""
+    store = open_store(directory)
+    Talk(shipped("default"), store).ask(PROMPT)
+    closed(store)
+    store = open_store(directory)
+    talk = Talk(shipped("ram_only"), store)
+    first, _ = talk.ask(PROMPT[:200])
+    second, _ = talk.ask(PROMPT)
+    assert second.match.resume == second.sequence.resumed < len(first.tokens)
+    closed(store)
