@@ -46,14 +46,18 @@ class Place:
                 (self.directory / f"{DATABASE}{suffix}").unlink(missing_ok=True)
             table = self._open()
         table.drop_bare()
-        self.clean_up(table)
+        self.clean_up(table, opening=True)
         return table
 
-    def clean_up(self, table: Table) -> set[BlockName]:
-        """Sweep, and evict what is over the limits, with one summary line; return the blocks that changed."""
+    def clean_up(self, table: Table, *, opening: bool = False) -> set[BlockName]:
+        """Sweep, and evict what is over the limits, with one summary line; return the blocks that changed.
+
+        The line is for everyone at the start and when something was cleaned, else for those who debug.
+        """
         census, changed = table.sweep(self.grace_s)
         changed |= table.trim()
-        _log.info(
+        tell = _log.info if opening or census.removed_files or census.lost else _log.debug
+        tell(
             "cache directory",
             directory=str(self.directory),
             size=format_size(table.total_bytes()),
