@@ -12,6 +12,10 @@ _SIZES: dict[str, float] = {
 _DURATIONS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE_FORM = 'a size above zero such as "512MiB" or "4GiB"'
 _DURATION_FORM = 'a duration above zero such as "500ms", "30s" or "5m"'
+_NUMBER = r"^\s*\d+(\.\d+)?\s*"
+#: What texts of each kind look like, for a JSON Schema.
+SIZE_PATTERN = _NUMBER + "(" + "|".join(_SIZES) + r")?\s*$"
+DURATION_PATTERN = _NUMBER + "(" + "|".join(_DURATIONS) + r")?\s*$"
 _QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -73,3 +77,11 @@ def format_size(num_bytes: float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def exact_size(num_bytes: int) -> str | int:
+    """Return bytes as TOML may say them without rounding: `4GiB`; the number where no unit fits."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if num_bytes and num_bytes % 1024**power == 0:
+            return f"{num_bytes // 1024**power}{unit}"
+    return num_bytes

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from omlx.config.load import load_settings
+from omlx.config.load import load_config
 from omlx.config.paths import find_models_file
 from omlx.config.settings import ModelSettings, Settings
 from omlx.errors import UsageError
+from omlx.pipeline.pipelines import load_pipelines
+from omlx.stages import built_in_stages
 
 
 def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +42,11 @@ def settings_from(options: argparse.Namespace) -> tuple[Settings, Path]:
     there is. Raises ConfigError, UsageError.
     """
     file = find_models_file(options.models) if options.models or not options.model else None
-    settings = load_settings(file, tuple(options.overrides))
+    config = load_config(file, tuple(options.overrides))
+    load_pipelines(
+        config.settings, config.base, built_in_stages(), config.document
+    )  # problems, by their lines
+    settings = config.settings
     extra = {model_name(path): ModelSettings(path=path) for path in options.model}
     settings = msgspec.structs.replace(settings, models={**settings.models, **extra})
     if not settings.models:

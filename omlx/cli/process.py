@@ -105,7 +105,11 @@ class ServerProcess:
         return self._process.wait() if self._process is not None else 0
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.kill()  # a server that did not get ready is not left behind
+            raise
         return self
 
     def __exit__(

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    parser.add_argument("models_to_verify", metavar="MODEL", nargs="+", help="a folder, a hub name or a configured name")
-    parser.add_argument("--models", metavar="FILE", help="the models.toml to use (default: ./models.toml, if there)")
+    parser.add_argument(
+        "models_to_verify", metavar="MODEL", nargs="+", help="a folder, a hub name or a configured name"
+    )
+    parser.add_argument(
+        "--models", metavar="FILE", help="the models.toml to use (default: ./models.toml, if there)"
+    )
     parser.add_argument("--pipeline", help="the pipeline to verify (default: the model's own)")
     parser.add_argument("--triples", type=int, default=50, help="prompts to cut and edit (default 50)")
     parser.add_argument("--tokens", type=int, default=1200, help="the longest prompt (default 1200)")
@@ -54,7 +58,18 @@ def run(options: argparse.Namespace) -> int:
 
 def render(report: "Report") -> str:
     """Return the report as a table under a line about the model."""
-    header = ("tier", "resumed", "runs", "reused", "tokens", "largest", "median", "bound", "answers", "contract")
+    header = (
+        "tier",
+        "resumed",
+        "runs",
+        "reused",
+        "tokens",
+        "largest",
+        "median",
+        "bound",
+        "answers",
+        "contract",
+    )
     rows = [
         (
             row.tier,

@@ -157,10 +157,10 @@ class _Scanner:
             (self._implied.add if implied else self._implied.discard)(path)
 
     def _span(self, start: int) -> Span:
-        """Return the stretch from `start` to the position; of several lines, what is on the first."""
+        """Return the stretch from `start` to the position; of several lines, its first character."""
         line = bisect_right(self._line_starts, start)
-        shown = self._text[start : self._at].partition("\n")[0].rstrip()
-        return Span(line, start - self._line_starts[line - 1] + 1, len(shown))
+        stretch = self._text[start : self._at].rstrip()
+        return Span(line, start - self._line_starts[line - 1] + 1, 1 if "\n" in stretch else len(stretch))
 
     def _peek(self, text: str) -> bool:
         return self._text.startswith(text, self._at)

@@ -86,7 +86,9 @@ def default_of(field: msgspec.structs.FieldInfo) -> Any:
 
 def plain(value: Any) -> Any:
     """Return a value as TOML and JSON have it."""
-    return msgspec.to_builtins(value, enc_hook=lambda unit: int(unit) if isinstance(unit, int) else float(unit))
+    return msgspec.to_builtins(
+        value, enc_hook=lambda unit: int(unit) if isinstance(unit, int) else float(unit)
+    )
 
 
 def type_words(kind: Any) -> str:
@@ -99,7 +101,9 @@ def type_words(kind: Any) -> str:
 def _words(kind: msgspec.inspect.Type) -> str:
     match kind:
         case msgspec.inspect.UnionType(types):
-            return " or ".join(_words(each) for each in types if not isinstance(each, msgspec.inspect.NoneType))
+            return " or ".join(
+                _words(each) for each in types if not isinstance(each, msgspec.inspect.NoneType)
+            )
         case msgspec.inspect.IntType() | msgspec.inspect.FloatType():
             return _number(kind)
         case msgspec.inspect.LiteralType(values):
@@ -115,7 +119,9 @@ def _words(kind: msgspec.inspect.Type) -> str:
 def _number(kind: msgspec.inspect.IntType | msgspec.inspect.FloatType) -> str:
     if kind.ge is not None and kind.ge == kind.le:
         return f"{kind.ge:g}"
-    bounds = [f"{sign} {bound:g}" for name, sign in _BOUNDS.items() if (bound := getattr(kind, name)) is not None]
+    bounds = [
+        f"{sign} {bound:g}" for name, sign in _BOUNDS.items() if (bound := getattr(kind, name)) is not None
+    ]
     name = "a whole number" if isinstance(kind, msgspec.inspect.IntType) else "a number"
     return " ".join([name, " and ".join(bounds)]).strip()
 

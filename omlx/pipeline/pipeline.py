@@ -109,7 +109,9 @@ def _stage_class(
         kind = registry.get(use) or third_party_stage(use, folders)
     except StageImportError as error:
         return document.value_problem((*at, "use"), f"stage {use!r} cannot be loaded: {error}")
-    return kind or document.value_problem((*at, "use"), f"unknown stage {use!r}", suggestion(use, registry.names()))
+    return kind or document.value_problem(
+        (*at, "use"), f"unknown stage {use!r}", suggestion(use, registry.names())
+    )
 
 
 def _decode_stages(

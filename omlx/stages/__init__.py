@@ -1,8 +1,8 @@
 """The built-in stages. Each is a config, a declaration and one method; none does anything a third party could not.
 
-    tokenize -> segment -> lookup -> fetch -> prefill -> decode -> writeback
+tokenize -> segment -> lookup -> fetch -> prefill -> decode -> writeback
 
-    optional: normalize, before tokenize; coalesce, before lookup
+optional: normalize, before tokenize; coalesce, before lookup
 """
 
 from omlx.pipeline.stage import Stage

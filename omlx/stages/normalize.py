@@ -2,10 +2,12 @@
 
 from typing import ClassVar
 
+from omlx.config.problem import FieldError
+from omlx.errors import ConfigError
 from omlx.pipeline.stage import Lane, Services, Stage
 from omlx.pipeline.state import State
 from omlx.text.chat import ChatPrompt
-from omlx.text.normalize import normalize
+from omlx.text.normalize import find_rule, normalize
 
 
 class NormalizeStage(Stage, frozen=True, tag="normalize"):
@@ -20,6 +22,14 @@ class NormalizeStage(Stage, frozen=True, tag="normalize"):
     lane: ClassVar[Lane] = "host"
 
     rules: tuple[str, ...] = ("attribution", "tool_order", "schema_keys", "result_order")
+
+    def __post_init__(self) -> None:
+        """Refuse a name that no rule has."""
+        for name in self.rules:
+            try:
+                find_rule(name)
+            except ConfigError as error:
+                raise FieldError("rules", error.message, error.hint) from error
 
     def run(self, state: State, services: Services) -> None:  # noqa: ARG002 - one signature for all stages
         """Apply the rules to a chat; leave text and tokens as they are."""

@@ -32,7 +32,9 @@ class TokenizeStage(Stage, frozen=True, tag="tokenize"):
         spent = time.perf_counter() - started
         services.costs.observe(state.model.fingerprint, "tokenize", len(encoding.tokens), spent)
         if len(encoding.tokens) == 0:
-            raise RequestError("the prompt is empty", param="messages", hint="send at least one token of text")
+            raise RequestError(
+                "the prompt is empty", param="messages", hint="send at least one token of text"
+            )
         if len(encoding.tokens) >= state.model.window_tokens:
             raise ContextLengthError(len(encoding.tokens), state.model.window_tokens)
         state.text, state.tokens, state.starts = text, encoding.tokens, encoding.starts
@@ -55,4 +57,6 @@ def _check_ids(ids: Sequence[int], vocabulary_tokens: int | None) -> None:
     above = vocabulary_tokens or 2**31
     wrong = next((token for token in ids if not 0 <= token < above), None)
     if wrong is not None:
-        raise RequestError(f"token id {wrong} does not exist", param="prompt", hint=f"use ids from 0 to {above - 1}")
+        raise RequestError(
+            f"token id {wrong} does not exist", param="prompt", hint=f"use ids from 0 to {above - 1}"
+        )

@@ -113,12 +113,16 @@ class WritebackStage(Stage, frozen=True, tag="writeback"):
         """Tell whether a snapshot at `end` is likely to be resumed from."""
         if state.model.layout is not None and state.model.layout.kinds() == ("state",):
             return True
-        if state.keep_until is not None:  # exact: chunks end on the grid alone, and any of them may be stepped back to
+        if (
+            state.keep_until is not None
+        ):  # exact: chunks end on the grid alone, and any of them may be stepped back to
             return True
         points = {segment.end for segment in state.segments} | {len(state.tokens) - 1}
         if state.plan is not None:
             points.add(state.plan.matched_tokens)
-        return end in points or state.answer is not None or state.cancelled or end % self.state_every_tokens == 0
+        return (
+            end in points or state.answer is not None or state.cancelled or end % self.state_every_tokens == 0
+        )
 
 
 def block_ranges(start: int, end: int, block_tokens: int, cuts: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -6,8 +6,9 @@ order:
 1. `window` records that no likely resume needs. Likely resume points are the ends of chains and the places
    where chains branch; the last `window` tokens before them matter, and as many again, since a prompt that
    leaves a chain does so shortly before its end.
-2. `state` records in the middle of a chain that has a later one; the snapshot that stands closest behind the
-   one before it goes first, so that what remains is sparse: its loss makes a branch recompute fewest tokens.
+2. `state` records in the middle of a chain that has a later one, no less protected; the snapshot that stands
+   closest behind the one before it goes first, so that what remains is sparse: its loss makes a branch recompute
+   fewest tokens.
 3. Whole blocks, leaves before roots, least recently used first.
 
 Scan resistance, after segmented LRU (Karedla, Love, Wherry: Caching strategies to improve disk system
@@ -93,10 +94,11 @@ def plan_eviction(residents: Collection[Resident], demand: Demand) -> tuple[Key,
 
 def _candidates(tree: "_Tree", demand: Demand) -> Iterator[Key]:
     taken: set[Key] = set()
-    for key in (*_idle_windows(tree), *_crowded_states(tree)):
+    protected = _protected(tree.residents.values(), demand)
+    for key in (*_idle_windows(tree), *_crowded_states(tree, protected)):
         taken.add(key)
         yield key
-    spared = {*demand.keep, *_protected(tree.residents.values(), demand)}
+    spared = {*demand.keep, *protected}
     for name in _leaves_first(tree, spared):
         for kind in tree.residents[name].records:
             if (name, kind) not in taken:
@@ -126,6 +128,10 @@ class _Tree:
             return set()
         return {resident.end, *(child.start for child in children)}
 
+    def resumes(self, resident: Resident) -> int:
+        """Return how often a use ended at this block: a use of its children is one of it, too."""
+        return resident.uses - sum(child.uses for child in self.children.get(resident.name, []))
+
     def path(self, resident: Resident) -> Iterator[Resident]:
         """Yield the resident and its resident ancestors, tail first."""
         at: Resident | None = resident
@@ -150,19 +156,35 @@ def _idle_windows(tree: _Tree) -> list[Key]:
     return [(r.name, "window") for r in sorted(idle, key=lambda r: r.accessed)]
 
 
-def _crowded_states(tree: _Tree) -> list[Key]:
-    """Return states inside a chain that has a later state, smallest distance to the one before it first."""
+def _crowded_states(tree: _Tree, protected: Collection[BlockName]) -> list[Key]:
+    """Return states inside a chain that has a later state, smallest distance to the one before it first.
+
+    A protected state goes only for a later one that is protected too: a new one may be gone soon. One that was
+    resumed from more than once is where others branch off, whether their branches are still here or not.
+    """
     holders = [r for r in tree.residents.values() if "state" in r.records]
+    followed = _followed(tree, holders)
+    safely = _followed(tree, [r for r in holders if r.name in protected])
+    crowded = [
+        r
+        for r in holders
+        if r.name in (safely if r.name in protected else followed)
+        and not r.pinned
+        and not tree.resume_points(r) & {r.end}
+        and tree.resumes(r) < 2
+    ]
+    return [(r.name, "state") for r in sorted(crowded, key=lambda r: (_gap(tree, r), r.accessed))]
+
+
+def _followed(tree: _Tree, residents: Iterable[Resident]) -> set[BlockName]:
+    """Return the ancestors of these blocks."""
     followed: set[BlockName] = set()
-    for holder in holders:
-        for ancestor in _above(tree, holder):
+    for resident in residents:
+        for ancestor in _above(tree, resident):
             if ancestor.name in followed:
                 break
             followed.add(ancestor.name)
-    crowded = [
-        r for r in holders if r.name in followed and not r.pinned and not tree.resume_points(r) & {r.end}
-    ]
-    return [(r.name, "state") for r in sorted(crowded, key=lambda r: (_gap(tree, r), r.accessed))]
+    return followed
 
 
 def _above(tree: _Tree, resident: Resident) -> Iterator[Resident]:

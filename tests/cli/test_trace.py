@@ -5,6 +5,7 @@ import json
 
 import msgspec
 import pytest
+import structlog
 
 from omlx.cli import main
 from omlx.pipeline.explanation import Explanation
@@ -22,6 +23,13 @@ MESSAGES = [
 def folder(tmp_path_factory):
     """Return a tiny model's folder."""
     return make_model(tmp_path_factory.mktemp("model") / "tiny", "llama")
+
+
+@pytest.fixture(autouse=True)
+def _own_log():
+    """A command sends its log to the standard error of its test, which is closed when the test is over."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -225,6 +225,19 @@ def test_a_session_sums_what_each_cause_cost(model):
     )
 
 
+def test_a_turn_is_told_against_the_nearest_earlier_one(model):
+    """With two conversations by turns, each request is compared with its own."""
+    one, other = (
+        talk(*MORE, system=RULES + name) for name in ("This is the first.", "Here is the second one.")
+    )
+    more = [
+        msgspec.structs.replace(each, messages=(*each.messages, ANSWER, user("Go on.")))
+        for each in (one, other)
+    ]
+    session = follow(_state(model, prompt) for prompt in [one, other, *more])
+    assert [None, 1, 1, 2] == [turn.against for turn in session.turns]
+
+
 def test_the_tool_of_a_place():
     """The schema that holds a place is named, also before the first name and for names inside names."""
     text = '{"name": "read"} {"name": "read_all"} {"name": "list"}'

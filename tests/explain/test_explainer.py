@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from omlx.explain.difference import SHOWN_TOKENS
+from omlx.explain.difference import SHOWN_TOKENS, difference
 from omlx.explain.event import log_fields
 from omlx.pipeline.explanation import Explanation
 from omlx.prefix.hasher import PrefixHasher, block_name
@@ -54,7 +54,9 @@ def test_asking_changes_nothing(directory):
     bench = Bench(store)
     bench.ask(chat(LONG))
     assert store.flush(10)
-    tokenizing = bench.talk.services.costs.rates(bench.talk.model.fingerprint)
+    costs, model = bench.talk.services.costs, bench.talk.model
+    costs.know(model.fingerprint, model.layout)
+    rates = costs.rates(model.fingerprint)
     rows = [raw for raw, _ in scan(directory)]
     views, stats = store.views(), store.stats()
     for _ in range(2):
@@ -62,7 +64,7 @@ def test_asking_changes_nothing(directory):
         disk_explainer(directory, bench).dry(bench.request(chat(LONG + "more")), bench.talk.model)
     assert rows == [raw for raw, _ in scan(directory)]
     assert (views, stats) == (store.views(), store.stats())
-    assert tokenizing == bench.talk.services.costs.rates(bench.talk.model.fingerprint)
+    assert rates == costs.rates(model.fingerprint)
     closed(store)
 
 
@@ -116,6 +118,16 @@ def test_the_dry_run_tells_what_the_run_then_does(store, kinds, prompt):
         computed = bench.talk.executor.computed_tokens - before
         assert found.prompt_tokens - 1 - found.plan.resume == computed
         assert [] == _not_written(store, state, found)
+        written = (state.written.blocks, state.written.nbytes)
+        assert written == (
+            _with_answer(found, bench.talk.model.layout, kinds) if found.plan.resume == 0 else (0, 0)
+        )
+
+
+def _with_answer(found, layout, kinds) -> tuple[int, int]:
+    """Return the blocks and bytes of a prompt with those of an answer of one token: its block, and its state."""
+    state_bytes = layout.record_bytes("state", 1) if "state" in kinds else 0
+    return found.writes.blocks + 1, found.writes.nbytes + layout.token_bytes() + state_bytes
 
 
 def _not_written(store, state, found) -> list[tuple[int, int]]:
@@ -210,6 +222,23 @@ def test_c18_a_hit_is_work_not_done(bench):
     assert found.plan.resume > 0
     computed = bench.talk.executor.computed_tokens - before
     assert found.prompt_tokens - 1 - found.plan.resume == computed
+
+
+def test_the_nearest_stored_prompt_is_the_longest_of_equals(bench):
+    """Where several stored prompts agree equally far, the loss is told against the one that goes on longest."""
+    for rest in ("short", "long " + LONG, "brief"):
+        bench.ask(TextPrompt(f"{LONG}: {rest}"))
+    found = bench.explain(TextPrompt(f"{LONG}: and {LONG}"), show_text=True)
+    assert found.difference.theirs.startswith("long The index")
+    assert len("long ") + len(LONG) - 1 <= found.difference.lost_tokens <= len("and ") + len(LONG)
+
+
+def test_a_place_at_a_boundary_belongs_to_what_begins_there(bench):
+    """A difference in the first token of a segment is in that segment, not in the one before."""
+    state = bench.ask(chat("one", "two", "three"))
+    for segment in state.segments:
+        other = (state.tokens[segment.start :] + 1) % 97
+        assert segment.label == difference(state, segment.start, other).segment
 
 
 def test_tools_are_told_apart_by_name(bench):

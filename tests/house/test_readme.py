@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from omlx.cli import _VERBS
+from omlx.cli import VERBS
 from omlx.config.document import parse_document
 from omlx.config.load import decode_settings
 
@@ -37,7 +37,7 @@ def test_every_command_shown_exists():
     """Each `omlx VERB` of the README is a verb of the command."""
     shown = set(re.findall(r"(?:^|[/ `])omlx ([a-z]+)\b", "\n".join(blocks("sh"))))
     assert shown
-    assert shown <= set(_VERBS)
+    assert shown <= set(VERBS)
 
 
 def test_the_two_commands_stand_where_ci_looks_for_them():

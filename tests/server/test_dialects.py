@@ -123,10 +123,10 @@ def test_a_turn_of_many_items_is_one_message():
     """Calls in a row belong to one message; reasoning begins another."""
     call = {"type": "function_call", "name": "ls", "arguments": "{}"}
     thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
-    items = [{"role": "user", "content": "x"}, call, call, thought, call]
+    items = [{"role": "user", "content": "x"}, call, call, thought, thought, call]
     prompt = read_request(json.dumps({"input": items}).encode())[1].prompt
-    assert [0, 2, 1] == [len(message.tool_calls) for message in prompt.messages]
-    assert [None, None, "Hm."] == [message.reasoning for message in prompt.messages]
+    assert [0, 2, 0, 1] == [len(message.tool_calls) for message in prompt.messages]
+    assert [None, None, "Hm.", "Hm."] == [message.reasoning for message in prompt.messages]
 
 
 def test_a_system_message_stays_where_it_is():

@@ -1,0 +1,177 @@
+"""Every value of every model as a request would meet it, and where it comes from.
+
+request         what a request says itself: above all, and not known here
+--set           the command line
+model           the model's own table in models.toml
+defaults        [defaults] in models.toml
+pipeline file   the [[stage]] table
+model folder    generation_config.json beside the weights
+default         omlx
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from omlx.cli.problems import near_path
+from omlx.config.document import Document, read_document
+from omlx.config.lines import KeyPath
+from omlx.config.load import Config, load_config
+from omlx.config.paths import find_pipeline
+from omlx.config.reference import options_of, plain
+from omlx.config.settings import SamplingDefaults
+from omlx.errors import ModelLoadError
+from omlx.models.describe import local_folder
+from omlx.models.generation import model_sampling
+from omlx.pipeline.pipelines import load_pipelines
+from omlx.pipeline.request import Sampling
+from omlx.pipeline.stage import Stage
+from omlx.stages import built_in_stages
+from omlx.units import exact_size
+
+_WIDTH = 60
+
+
+class Value(msgspec.Struct, frozen=True):
+    """One value. `where` is a file and line, or the words of a `--set`; null for a default."""
+
+    key: str
+    value: Any
+    source: str
+    where: str | None = None
+    unit: str | None = None
+
+
+def show_effective(models: Path | None, overrides: tuple[str, ...], *, as_json: bool) -> int:
+    """Print the values of the server, the cache and each model. Raises ConfigError."""
+    tables = effective(load_config(models, overrides))
+    if as_json:
+        print(json.dumps({"version": 1, **msgspec.to_builtins(tables)}, indent=2))
+        return 0
+    for name in ("server", "cache"):
+        print(as_toml(f"[{name}]", tables[name]), end="\n\n")
+    for name, values in tables["models"].items():
+        print(as_toml(f"[models.{_literal(name) if '.' in name else name}]", values), end="\n\n")
+    print("# What a request says itself is above all of these.")
+    return 0
+
+
+def effective(config: Config) -> dict[str, Any]:
+    """Return the values of `server`, `cache` and, by name, `models`."""
+    settings = config.settings
+    pipelines = load_pipelines(settings, config.base, built_in_stages(), config.document)
+    tables: dict[str, Any] = {
+        name: list(_table(config.document, (name,), getattr(settings, name), "models.toml"))
+        for name in ("server", "cache")
+    }
+    tables["models"] = {
+        name: [*_model(config, name), *_stages(config, name, pipelines[name].stages)]
+        for name in settings.models
+    }
+    return tables
+
+
+def _table(document: Document, at: KeyPath, table: msgspec.Struct, source: str) -> Iterator[Value]:
+    """Yield the values of a table whose keys a document may give."""
+    for option in options_of(type(table)):
+        value = plain(getattr(table, option.name))
+        found = _said(document, (*at, option.name), option.name, value, source)
+        yield msgspec.structs.replace(found or Value(option.name, value, "default"), unit=option.unit)
+
+
+def _said(document: Document, at: KeyPath, key: str, value: Any, source: str) -> Value | None:
+    """Return the value with its place when the document says it; None when it does not."""
+    if override := document.override(at):
+        return Value(key, value, "--set", override)
+    if not _has(document.data, at):
+        return None
+    return Value(key, value, source, f"{near_path(document.path, Path.cwd())}:{document.line(at)}")
+
+
+def _has(data: Any, at: KeyPath) -> bool:
+    for part in at:
+        inside = part in data if isinstance(data, dict) else isinstance(part, int) and part < len(data)
+        if not inside:
+            return False
+        data = data[part]
+    return True
+
+
+def _model(config: Config, name: str) -> Iterator[Value]:
+    """Yield a model's own settings; sampling by single values, without the tuning of stages."""
+    model, document = config.settings.models[name], config.document
+    for value in _table(document, ("models", name), model, "model"):
+        if value.key == "pipeline" and value.value is None:
+            chosen = config.settings.defaults.pipeline
+            said = _said(document, ("defaults", "pipeline"), "pipeline", chosen, "defaults")
+            yield said or Value("pipeline", chosen, "default")
+        elif value.key == "sampling":
+            yield from _sampling(config, name)
+        elif value.key != "stages":
+            yield value
+
+
+def _sampling(config: Config, name: str) -> Iterator[Value]:
+    model = config.settings.models[name]
+    own, file = _own_sampling(model.path)
+    for value in _table(config.document, ("models", name, "sampling"), model.sampling, "model"):
+        key = f"sampling.{value.key}"
+        theirs = getattr(own, value.key)
+        if value.source == "default" and theirs is not None:
+            yield Value(key, theirs, "model folder", str(file))
+        elif value.source == "default" and value.key == "temperature":
+            yield Value(key, 0.0, "default")
+        else:
+            yield msgspec.structs.replace(value, key=key)
+
+
+def _own_sampling(path: str) -> tuple[Sampling, Path | None]:
+    """Return what a model's folder asks for, and the file that says so; nothing for one that is not here yet."""
+    try:
+        folder = local_folder(path)
+    except ModelLoadError:
+        return Sampling(), None
+    return model_sampling(folder, SamplingDefaults()), folder / "generation_config.json"
+
+
+def _stages(config: Config, name: str, stages: tuple[Stage, ...]) -> Iterator[Value]:
+    """Yield the options of each stage of the model's chain."""
+    model = config.settings.models[name]
+    path = find_pipeline(model.pipeline or config.settings.defaults.pipeline, config.base)
+    file = read_document(path)
+    for index, stage in enumerate(stages):
+        tuning: KeyPath = ("models", name, "stages", stage.name())
+        for value in _table(file, ("stage", index), stage, "pipeline file"):
+            tuned = _said(config.document, (*tuning, value.key), value.key, value.value, "model")
+            yield msgspec.structs.replace(tuned or value, key=f"stages.{stage.name()}.{value.key}")
+
+
+def as_toml(title: str, values: list[Value]) -> str:
+    """Return a table of values as TOML, each with a comment that says where it comes from."""
+    lines = [_line(value) for value in values]
+    width = min(max((len(line) for line in lines), default=0), _WIDTH)
+    comments = [", ".join(filter(None, [value.source, value.where])) for value in values]
+    return "\n".join(
+        [title, *(f"{line:<{width}}  # {why}" for line, why in zip(lines, comments, strict=True))]
+    )
+
+
+def _line(value: Value) -> str:
+    if value.value is None:
+        return f"# {value.key}"
+    shown = exact_size(value.value) if value.unit == "bytes" else value.value
+    return f"{value.key} = {_literal(shown)}"
+
+
+def _literal(value: Any) -> str:
+    """Return a value as TOML spells it."""
+    if isinstance(value, Mapping):
+        return (
+            "{ " + ", ".join(f"{key} = {_literal(inner)}" for key, inner in value.items()) + " }"
+            if value
+            else "{}"
+        )
+    return json.dumps(value, ensure_ascii=False)
