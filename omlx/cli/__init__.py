@@ -68,8 +68,13 @@ def _parser(names: Iterable[str]) -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name in names:
         module = importlib.import_module(f"omlx.cli.{name}")
-        summary = (module.__doc__ or "").partition("\n")[0].partition(": ")[2]
-        verb = verbs.add_parser(name, help=summary, description=summary)
+        summary, _, more = (module.__doc__ or "").partition(": ")[2].partition("\n")
+        verb = verbs.add_parser(
+            name,
+            help=summary,
+            description=f"{summary}\n{more}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         module.add_arguments(verb)
         verb.set_defaults(run=module.run)
     return parser

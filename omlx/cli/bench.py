@@ -1,11 +1,12 @@
 """bench: measure this server on this machine.
 
 omlx bench five --model FOLDER_OR_NAME     reuse in five cases, and after a crash
+omlx bench grid --model FOLDER_OR_NAME     what it costs that prefill chunks end where messages do
 """
 
 import argparse
 
-from omlx.cli import five
+from omlx.cli import five, grid
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,6 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verb.formatter_class = argparse.RawDescriptionHelpFormatter
     five.add_arguments(verb)
     verb.set_defaults(bench=five.run)
+    verb = kinds.add_parser("grid", help="the cost of ending chunks at messages", description=grid.__doc__)
+    verb.formatter_class = argparse.RawDescriptionHelpFormatter
+    grid.add_arguments(verb)
+    verb.set_defaults(bench=grid.run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ class Canvas:
     def __init__(self) -> None:
         self._text: dict[tuple[int, int], str] = {}
         self._lines: defaultdict[tuple[int, int], int] = defaultdict(int)
+        self._inside: set[tuple[int, int]] = set()
 
     def write(self, row: int, column: int, text: str) -> None:
         """Put text on the grid, over whatever is there."""
@@ -25,8 +26,8 @@ class Canvas:
             self._text[row, column + offset] = character
 
     def fill(self, row: int, column: int, character: str) -> None:
-        """Put a character where nothing is."""
-        if not self._lines.get((row, column)):
+        """Put a character where nothing is, and no box."""
+        if (row, column) not in self._inside and not self._lines.get((row, column)):
             self._text.setdefault((row, column), character)
 
     def across(self, row: int, left: int, right: int) -> None:
@@ -42,9 +43,8 @@ class Canvas:
             self._lines[row + 1, column] |= _NORTH
 
     def box(self, top: int, left: int, bottom: int, right: int) -> None:
-        """Draw the sides of a box; it is empty inside."""
-        for row in range(top + 1, bottom):
-            self.write(row, left + 1, " " * (right - left - 1))
+        """Draw the sides of a box; nothing fills it."""
+        self._inside.update((row, column) for row in range(top, bottom) for column in range(left, right))
         for row in (top, bottom):
             self.across(row, left, right)
         for column in (left, right):

@@ -18,6 +18,7 @@ from omlx.cli.checking import Wanted, check, found_files, sorted_files
 from omlx.cli.problems import as_github, as_json, as_text, near, near_path
 from omlx.config.paths import find_models_file
 from omlx.config.problem import Problem
+from omlx.errors import UsageError
 from omlx.stages import built_in_stages
 from omlx.telemetry import configure_logging
 from omlx.testing.rehearsal import ReadRequest, Rehearsed
@@ -25,7 +26,6 @@ from omlx.testing.rehearsal import ReadRequest, Rehearsed
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "files",
         nargs="*",
@@ -56,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
     )
     read = _reader() if options.tests else None
     overrides = tuple(options.overrides)
+    if overrides and not models:
+        raise UsageError("--set changes a models.toml, and there is none to check", hint="name one")
     wanted = Wanted(
         models, pipelines, overrides, machine=not (options.no_env or options.effective), read=read
     )
@@ -64,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if options.effective and not problems:
         from omlx.cli.effective import show_effective  # noqa: PLC0415 - asks the folders of models: 20 ms
 
-        return show_effective(find_models_file(options.models), overrides, as_json=options.format == "json")
+        return show_effective(next(iter(models), None), overrides, as_json=options.format == "json")
     files = [near_path(path, Path.cwd()) for path in (*models, *pipelines)]
     _show(options.format, files, problems, tests)
     return 1 if problems else 0

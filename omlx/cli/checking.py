@@ -5,17 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from omlx.config.document import Document, read_document
-from omlx.config.load import readable_settings
+from omlx.config.load import MODELS_TABLES, readable_settings
 from omlx.config.machine import machine_problems, missing_folders
 from omlx.config.overrides import apply_overrides
 from omlx.config.paths import pipeline_folders
 from omlx.config.problem import Problem, ProblemsError, in_order
 from omlx.config.settings import Settings
 from omlx.errors import UsageError
-from omlx.pipeline.pipeline import Tuning, decode_pipeline
+from omlx.pipeline.pipeline import TABLES, Tuning, decode_pipeline
 from omlx.pipeline.pipelines import decode_pipelines
 from omlx.pipeline.stage import Stage
-from omlx.registry import Registry
+from omlx.registry import Registry, nearest
 from omlx.testing.rehearsal import ReadRequest, Rehearsed, rehearse
 from omlx.testing.scenario import decode_tests
 
@@ -123,14 +123,9 @@ def _read(path: Path, checked: Checked) -> Document | None:
 
 
 def _has_chain(path: Path) -> bool:
-    """Tell a pipeline file from one with models; one that cannot be read, by its folder."""
+    """Tell a pipeline file from one with models: by its tables, misspelt or not; without any, by its folder."""
     try:
-        tables = set(read_document(path).data)
+        tables = {nearest(name, [*TABLES, *MODELS_TABLES]) for name in read_document(path).data}
     except ProblemsError:
-        return path.parent.name == "pipelines"
-    return bool(tables & {"stage", "pipeline", "test"}) or not tables & {
-        "models",
-        "cache",
-        "server",
-        "defaults",
-    }
+        tables = set()
+    return bool(tables & set(TABLES)) or (not tables and path.parent.name == "pipelines")

@@ -97,7 +97,7 @@ class _Drawing:
         }
         lines = []
         for label, names in parts.items():
-            wrapped = textwrap.wrap(", ".join(names), WIDTH - self._text - _LABEL, break_long_words=False)
+            wrapped = textwrap.wrap(", ".join(names), WIDTH - self._text - _LABEL)
             lines += [
                 f"{label if number == 0 else '':<{_LABEL}}{line}" for number, line in enumerate(wrapped)
             ]

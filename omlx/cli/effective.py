@@ -121,19 +121,19 @@ def _sampling(config: Config, name: str) -> Iterator[Value]:
         key = f"sampling.{value.key}"
         theirs = getattr(own, value.key)
         if value.source == "default" and theirs is not None:
-            yield Value(key, theirs, "model folder", str(file))
+            yield Value(key, theirs, "model folder", str(near_path(file, Path.cwd())))
         elif value.source == "default" and value.key == "temperature":
             yield Value(key, 0.0, "default")
         else:
             yield msgspec.structs.replace(value, key=key)
 
 
-def _own_sampling(path: str) -> tuple[Sampling, Path | None]:
+def _own_sampling(path: str) -> tuple[Sampling, Path]:
     """Return what a model's folder asks for, and the file that says so; nothing for one that is not here yet."""
     try:
         folder = local_folder(path)
     except ModelLoadError:
-        return Sampling(), None
+        return Sampling(), Path(path)
     return model_sampling(folder, SamplingDefaults()), folder / "generation_config.json"
 
 

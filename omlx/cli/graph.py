@@ -19,7 +19,6 @@ from omlx.stages import built_in_stages
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "pipeline",
         nargs="?",

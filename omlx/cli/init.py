@@ -39,7 +39,6 @@ _TAIL = """
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "folders", nargs="*", type=Path, metavar="FOLDER", help="a model, or a folder of models"
     )

@@ -22,7 +22,6 @@ from omlx.testing.scenario import PipelineTest
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("what", nargs="?", choices=["pipeline", "models"], help="which kind of file")
     parser.add_argument("--write", metavar="FOLDER", type=Path, help="write both into this folder")
     parser.add_argument(

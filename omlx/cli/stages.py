@@ -29,7 +29,6 @@ _INDENT = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the verb's options."""
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(dest="action", metavar="ls | show", required=True)
     listing = actions.add_parser("ls", help="list all stages")
     showing = actions.add_parser("show", help="show one stage")

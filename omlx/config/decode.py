@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -25,6 +25,7 @@ _TOML_WORDS = {
     "bool": "true or false",
 }
 _QUOTED_TYPES = re.compile(r"`([a-z| ]+)`")
+_INVALID = re.compile(r"Invalid enum value ('.*?'|\S+)(?: - at |$)")
 _INSIDE = re.compile(r"\.([\w-]+)|\[(\d+)\]")
 
 
@@ -107,7 +108,9 @@ def _decode_value(document: Document, at: KeyPath, value: object, kind: Any) -> 
         return msgspec.convert(value, kind, dec_hook=decode_unit), []
     except msgspec.ValidationError as error:
         name = next(part for part in reversed(at) if isinstance(part, str))
-        return None, [document.value_problem((*at, *_inside(error)), f"{name}: {_plain(error)}")]
+        wrong = _INVALID.match(str(error))
+        hint = suggestion(wrong[1].strip("'"), _choices(kind)) if wrong else None
+        return None, [document.value_problem((*at, *_inside(error)), f"{name}: {_plain(error)}", hint)]
 
 
 def _decode_items(
@@ -154,6 +157,14 @@ def construct(
         return None, [document.problem(at, f"{table_name(at)}: {error}")]
 
 
+def _choices(kind: Any) -> list[str]:
+    """Return the values of every Literal in a type."""
+    parts = get_args(kind)
+    if get_origin(kind) is Literal:
+        return [str(value) for value in parts]
+    return [choice for part in parts for choice in _choices(part)]
+
+
 def _inside(error: msgspec.ValidationError) -> KeyPath:
     """Return the path inside a value that a message of msgspec's ends with."""
     where = str(error).rpartition(" - at `$")[2]
@@ -164,6 +175,7 @@ def _plain(error: msgspec.ValidationError) -> str:
     """Return msgspec's message in TOML's words, with its path as a person would spell it."""
     message, _, where = str(error).partition(" - at ")
     inside = where.strip("`").removeprefix("$").removeprefix(".").replace("[...]", "")
+    message = message.replace("Invalid enum value", "cannot be")
     message = _QUOTED_TYPES.sub(lambda match: _toml_types(match[1]), message)
     message = message[:1].lower() + message[1:]
     return f"{message} (at {inside})" if inside else message

@@ -13,6 +13,11 @@ from omlx.config.lines import KeyPath, Span, Spot, key_spots
 from omlx.config.problem import Problem, problems_error
 
 _SYNTAX_PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)")
+_SYNTAX_HINTS = {
+    "Cannot overwrite a value": "the key is there already; keep one of the two",
+    "Illegal character '\\n'": "close the text with a quote on the line it begins on",
+    "Unterminated string": "close the text with a quote",
+}
 _BARE_WORD = re.compile(r"[A-Za-z][\w./~-]*(?=\s*(?:#|$))")
 
 
@@ -37,7 +42,7 @@ class Document:
     def line(self, at: KeyPath) -> int | None:
         """Return the line of a key or of the nearest one around it; None when no places are known."""
         spot = self._spot(at)
-        return spot.key.line if spot else None
+        return spot.key.line if spot else 1 if self.spots else None
 
     def override(self, at: KeyPath) -> str | None:
         """Return the `--set` that gave a key its value, or None."""
@@ -59,8 +64,9 @@ class Document:
     def _problem(self, at: KeyPath, span: Span | None, message: str, hint: str | None) -> Problem:
         if override := self.override(at):
             return Problem(Path(f"--set {override}"), None, message, hint)
-        if span is None:
-            return Problem(self.path, None, message, hint)
+        if span is None:  # of the whole file
+            place = 1 if self.spots else None
+            return Problem(self.path, place, message, hint, place)
         excerpt = self.lines[span.line - 1] if span.line <= len(self.lines) else None
         return Problem(self.path, span.line, message, hint, span.column, max(1, span.length), excerpt)
 
@@ -68,7 +74,7 @@ class Document:
         for length in range(len(at), 0, -1):
             if at[:length] in self.spots:
                 return self.spots[at[:length]]
-        return Spot(Span(1, 1, 1), Span(1, 1, 1)) if self.spots else None
+        return None
 
     def over(self, data: dict[str, Any], overrides: Mapping[KeyPath, str]) -> "Document":
         """Return the document with other data, because of overrides."""
@@ -107,7 +113,10 @@ def _syntax_problem(path: Path, text: str, words: str) -> Problem:
     if place and place[1]:
         line, column = int(place[1]), int(place[2])
     excerpt = lines[line - 1] if line <= len(lines) else ""
-    message = f"not valid TOML: {_SYNTAX_PLACE.sub('', words)}"
-    word = _BARE_WORD.match(excerpt, column - 1) if "Invalid value" in message else None
-    hint = f'text needs quotes: "{word[0]}"' if word else None
-    return Problem(path, line, message, hint, column, len(word[0]) if word else 1, excerpt)
+    message = _SYNTAX_PLACE.sub("", words)
+    hint, length = _SYNTAX_HINTS.get(message), 1
+    if message == "Invalid value" and (word := _BARE_WORD.match(excerpt, column - 1)):
+        hint, length = f'text needs quotes: "{word[0]}"', len(word[0])
+    if message == "Cannot overwrite a value":  # the parser stands behind it
+        column, length = len(excerpt) - len(excerpt.lstrip()) + 1, len(excerpt[: column - 1].strip())
+    return Problem(path, line, f"not valid TOML: {message}", hint, column, length, excerpt)

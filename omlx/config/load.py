@@ -17,6 +17,8 @@ _TABLES: dict[str, type[Defaults] | type[ServerSettings] | type[CacheSettings]] 
     "server": ServerSettings,
     "cache": CacheSettings,
 }
+#: Tables that a `models.toml` may have.
+MODELS_TABLES = (*_TABLES, "models")
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def decode_settings(document: Document) -> tuple[Settings | None, list[Problem]]
 
 def readable_settings(document: Document) -> tuple[Settings, list[Problem]]:
     """Return what a document says as far as it can be read, with defaults for the rest, and all problems."""
-    known = [*_TABLES, "models"]
+    known = list(MODELS_TABLES)
     problems = [unknown_key(document, (), key, known) for key in document.data if key not in known]
     tables: dict[str, Any] = {}
     for name, kind in _TABLES.items():

@@ -1,8 +1,9 @@
 """Fingerprint: the identity of a model as far as its KV is concerned. By content, never by name or path. No MLX.
 
-It covers the weights (header, size and samples of each file), the config (quantization included), the tokenizer and
-chat template, options that change the cache, and the version of mlx-lm's cache code. Moving, copying or touching a
-folder keeps it; changing a weight, a rope value or the template does not.
+It covers the weights (header and size of each file, samples of each tensor), the config (quantization included), the
+tokenizer and chat template, options that change the cache, and the version of mlx-lm's cache code. Moving, copying or
+touching a folder keeps it; changing a tensor, a rope value or the template does not. One value changed in the middle
+of a large tensor goes unseen: reading 20 GB takes 10 s, the samples 0.04 s.
 """
 
 import hashlib
@@ -10,6 +11,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from omlx.errors import ModelLoadError
 from omlx.types import Fingerprint
@@ -31,6 +35,9 @@ _TEXT_FILES = (
 )
 _SAMPLE_BYTES = 4096
 _SAMPLES = 64
+#: Of each tensor: three samples of this size, or all of one that is small (a norm of 8,192 values in float16).
+_TENSOR_BYTES = 1024
+_SMALL_BYTES = 16 * 1024
 
 
 def fingerprint(
@@ -38,8 +45,8 @@ def fingerprint(
 ) -> Fingerprint:
     """Return the identity of the model in a folder, with an adapter and the options that change its KV.
 
-    Reads some 256 KiB of each weight file, and text files and adapter weights whole. Raises ModelLoadError when there
-    are no weights, or a file is not what it should be.
+    Reads some 256 KiB of each weight file and 3 to 16 KiB of each tensor, and text files and adapter weights whole.
+    Raises ModelLoadError when there are no weights, or a file is not what it should be.
     """
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
@@ -72,15 +79,35 @@ def _text_parts(path: Path) -> Iterator[bytes]:
 
 
 def _weight_parts(path: Path) -> Iterator[bytes]:
-    """Yield a weight file's size, its safetensors header, and evenly spread samples of its data."""
+    """Yield a weight file's size, its safetensors header, and samples: of each tensor, and evenly spread."""
     size = path.stat().st_size
     yield f"weights\0{size}\0".encode()
     with path.open("rb") as file:
         header = file.read(8)
         if len(header) < 8 or (length := struct.unpack("<Q", header)[0]) > size - 8:
             raise ModelLoadError(f"{path} is not a complete safetensors file", hint="download it again")
-        yield file.read(length)
+        described = file.read(length)
+        yield described
         start = 8 + length
-        for i in range(_SAMPLES):
-            file.seek(start + (size - start) * i // _SAMPLES)
-            yield file.read(_SAMPLE_BYTES)
+        spread = [(start + (size - start) * i // _SAMPLES, _SAMPLE_BYTES) for i in range(_SAMPLES)]
+        for offset, count in [*spread, *_tensor_samples(path, described, start)]:
+            file.seek(offset)
+            yield file.read(count)
+
+
+def _tensor_samples(path: Path, header: bytes, start: int) -> Iterator[tuple[int, int]]:
+    """Yield offset and length of each tensor's samples: both ends and the middle, all of a small one.
+
+    Why each: one norm, or one matrix of one layer, may be all that a fine-tune or an edit has changed.
+    """
+    try:
+        tensors = msgspec.json.decode(header, type=dict[str, dict[str, Any]])
+        extents = [entry["data_offsets"] for name, entry in tensors.items() if name != "__metadata__"]
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise ModelLoadError(f"{path} has no safetensors header", hint="download it again") from error
+    for begin, end in sorted(extents):
+        if end - begin <= _SMALL_BYTES:
+            yield start + begin, end - begin
+        else:
+            middle = (begin + end - _TENSOR_BYTES) // 2
+            yield from ((start + at, _TENSOR_BYTES) for at in (begin, middle, end - _TENSOR_BYTES))

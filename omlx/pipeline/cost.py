@@ -29,6 +29,10 @@ _LEAST_WORK: dict[Rate, float] = {
 }
 
 
+#: Computing is chosen only when it saves at least this: below it a rate's noise decides, and reuse is never noise.
+_WORTH_COMPUTING_S = 0.25
+
+
 class Rates(msgspec.Struct, frozen=True):
     """Work per second of one model on this machine: tokens for prefill, decode and tokenize, bytes for the others.
 
@@ -108,7 +112,7 @@ def make_plan(
     hot_bytes, cold_bytes = match_bytes(match, layout)
     restore_s = rates.seconds("fetch", cold_bytes) + rates.seconds("restore", hot_bytes + cold_bytes)
     known = rates.prefill and rates.restore and (rates.fetch or not cold_bytes)
-    if known and restore_s > rates.seconds("prefill", match.resume):
+    if known and restore_s > rates.seconds("prefill", match.resume) + _WORTH_COMPUTING_S:
         reason = f"restoring {match.resume} tokens would take {restore_s:.3f} s, computing them less"
         return _compute(prompt_tokens, match.matched, cold_run_s, reason)
     return Plan(

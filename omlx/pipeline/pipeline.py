@@ -16,11 +16,15 @@ from omlx.pipeline.third_party import StageImportError, third_party_stage
 from omlx.registry import Registry
 
 #: Tables that a pipeline file may have. `test` belongs to the pipeline's own tests.
-_TABLES = ["pipeline", "stage", "test"]
+TABLES = ["pipeline", "stage", "test"]
 
 
 class PipelineInfo(Table, frozen=True):
-    """`[pipeline]`: words about the file."""
+    """`[pipeline]`: words about the file.
+
+    Options:
+        description: what the chain is for, in a few words.
+    """
 
     description: str = ""
 
@@ -69,7 +73,7 @@ def decode_pipeline(
 ) -> tuple[Pipeline | None, list[Problem]]:
     """Return the pipeline, or None and all problems of the document and the tuning."""
     info, problems = decode_table(document, ("pipeline",), document.data.get("pipeline", {}), PipelineInfo)
-    problems += [unknown_key(document, (), key, _TABLES) for key in document.data if key not in _TABLES]
+    problems += [unknown_key(document, (), key, TABLES) for key in document.data if key not in TABLES]
     found = _find_stages(document, registry, folders, problems)
     placed = _decode_stages(document, found, tuning, problems)
     if found and len(placed) == len(document.data["stage"]):  # the order of half a chain says nothing
@@ -108,7 +112,9 @@ def _stage_class(
     try:
         kind = registry.get(use) or third_party_stage(use, folders)
     except StageImportError as error:
-        return document.value_problem((*at, "use"), f"stage {use!r} cannot be loaded: {error}")
+        missing = "No module named" in str(error)
+        hint = f"put {use.partition(':')[0]}.py beside this file, or install it" if missing else None
+        return document.value_problem((*at, "use"), f"stage {use!r} cannot be loaded: {error}", hint)
     return kind or document.value_problem(
         (*at, "use"), f"unknown stage {use!r}", suggestion(use, registry.names())
     )

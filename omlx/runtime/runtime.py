@@ -13,10 +13,10 @@ from omlx import __version__
 from omlx.config.settings import Settings
 from omlx.engine.device import DeviceThread
 from omlx.engine.executor import Executor
-from omlx.errors import BusyError, OmlxError
+from omlx.errors import BusyError, ModelLoadError, OmlxError
 from omlx.explain.event import log_fields
 from omlx.explain.explainer import Explainer
-from omlx.models.describe import describe, local_folder
+from omlx.models.describe import describe, identity, local_folder
 from omlx.models.load import load
 from omlx.models.loaded import LoadedModel
 from omlx.models.pool import ModelPool
@@ -40,6 +40,7 @@ from omlx.stages import built_in_stages
 from omlx.stages.prefill import computing_of
 from omlx.text.chat import ChatPrompt
 from omlx.text.delta import Delta
+from omlx.types import Fingerprint
 
 log = structlog.get_logger()
 
@@ -80,8 +81,12 @@ class Runtime:
         self._listeners = Listeners()
         self._history: deque[RequestTrace] = deque(maxlen=HISTORY)
         self._described: dict[str, Model] = {}
-        self._admission: Admission[Ticket] = Admission(settings.server.max_running, settings.server.max_queued)
+        self._admission: Admission[Ticket] = Admission(
+            settings.server.max_running, settings.server.max_queued
+        )
         self._closing = False
+        self._fingerprints = self._configured_fingerprints()
+        self._adopt()
 
     def start(self) -> None:
         """Start the device thread. A model is loaded when it is first asked for."""
@@ -166,12 +171,37 @@ class Runtime:
     def _load_model(self, name: str) -> LoadedModel:
         settings = self.settings.models[name]
         started = time.perf_counter()
-        loaded = load(name, settings, resolve_folder(settings.path), computing_of(self._pipelines[name].stages))
+        loaded = load(
+            name, settings, resolve_folder(settings.path), computing_of(self._pipelines[name].stages)
+        )
+        if self._fingerprints is not None:
+            self._fingerprints.add(loaded.model.fingerprint)
+            self._adopt()
         if loaded.layout is not None:
             self._costs.know(loaded.model.fingerprint, loaded.layout)
             self._save_costs()
         log.info("model loaded", model=name, seconds=round(time.perf_counter() - started, 2))
         return loaded
+
+    def _configured_fingerprints(self) -> set[Fingerprint] | None:
+        """Return the identities of all configured models; None when one cannot be told.
+
+        Takes some 30 ms a model: no weights are read but samples.
+        """
+        found = set()
+        for name, settings in self.settings.models.items():
+            try:
+                folder = local_folder(settings.path)
+                found.add(identity(settings, folder, computing_of(self._pipelines[name].stages)))
+            except ModelLoadError as error:
+                log.debug("no block is taken for an orphan", model=name, reason=str(error))
+                return None
+        return found
+
+    def _adopt(self) -> None:
+        """Tell the store which models are in use."""
+        if self._store is not None:
+            self._store.adopt(frozenset(self._fingerprints) if self._fingerprints is not None else None)
 
     def _save_costs(self) -> None:
         try:

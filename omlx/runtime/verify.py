@@ -218,7 +218,9 @@ class _Verifier:
         """Run everything and judge."""
         grid = self._prefill.chunk_tokens
         self._run(as_tokens([1]), NO_STORE)  # to learn how many logits there are
-        for number, triple in enumerate(make_triples(self._extent, grid, self._least, self._chain.vocabulary)):
+        for number, triple in enumerate(
+            make_triples(self._extent, grid, self._least, self._chain.vocabulary)
+        ):
             self._try(triple, self._directory / str(number))
         if not any(tally.runs for tally in self._tallies.values()):
             raise UsageError("nothing was reused", hint="name a pipeline with lookup, fetch and writeback")

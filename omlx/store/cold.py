@@ -78,6 +78,7 @@ class ColdTier:
         self._suspension = Suspension(retry_s)
         self._counters: Counter[str] = Counter()
         self._listener: Listener = _ignore
+        self._adopted: frozenset[Fingerprint] | None = None
         self._clean_up_at = time.monotonic() + grace_s
         try:
             self._table = self._place.open()
@@ -92,6 +93,12 @@ class ColdTier:
     def listen(self, listener: Listener) -> None:
         """Call `listener` with the names of blocks whose records on disk changed, whoever changed them."""
         self._listener = listener
+
+    def adopt(self, fingerprints: frozenset[Fingerprint] | None) -> None:
+        """Know the models that are in use; blocks of others are evicted first. None: not known, all may be."""
+        self._adopted = fingerprints
+        with self._table.lock:
+            self._table.ledger.adopt(fingerprints)
 
     def block(self, name: BlockName) -> Block | None:
         """Return the block of that name when it is on disk."""
@@ -239,6 +246,7 @@ class ColdTier:
         table = self._table
         with table.lock:
             blocks, records = len(list(table.ledger.blocks())), table.ledger.num_records()
+            orphan_bytes = table.ledger.orphan_bytes()
             counters = self._counters.copy()
         return ColdStats(
             directory=str(self.directory),
@@ -255,6 +263,7 @@ class ColdTier:
             read_records=counters["read_records"],
             read_bytes=counters["read_bytes"],
             suspended=self.suspended,
+            orphan_bytes=orphan_bytes,
         )
 
     def verify(self) -> list[str]:
@@ -323,6 +332,7 @@ class ColdTier:
             return False
         self._table.close()
         self._table = fresh
+        self.adopt(self._adopted)
         self._device = self._place.device()
         self._report(gone | {block.name for block in self.blocks()})
         return True

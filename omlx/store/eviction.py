@@ -3,6 +3,7 @@
 A chain is useful from its root on, so a block goes only when nothing that continues it is left. In this
 order:
 
+0. Orphans: blocks of models that are configured no more.
 1. `window` records that no likely resume needs. Likely resume points are the ends of chains and the places
    where chains branch; the last `window` tokens before them matter, and as many again, since a prompt that
    leaves a chain does so shortly before its end.
@@ -45,7 +46,10 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A block as its tier sees it: place in the tree, last use, further uses, and the records held."""
+    """A block as its tier sees it: place in the tree, last use, further uses, and the records held.
+
+    An `orphan` is of a model that nobody asks for any more.
+    """
 
     name: BlockName
     parent: BlockName | None
@@ -56,6 +60,7 @@ class Resident:
     pinned: bool
     window: int
     records: Mapping[RecordKind, Cost]
+    orphan: bool = False
 
     @property
     def cost(self) -> Cost:
@@ -94,10 +99,16 @@ def plan_eviction(residents: Collection[Resident], demand: Demand) -> tuple[Key,
 
 def _candidates(tree: "_Tree", demand: Demand) -> Iterator[Key]:
     taken: set[Key] = set()
+    in_use = {*demand.keep, *(name for name, resident in tree.residents.items() if not resident.orphan)}
+    for name in _leaves_first(tree, in_use):
+        for kind in tree.residents[name].records:
+            taken.add((name, kind))
+            yield name, kind
     protected = _protected(tree.residents.values(), demand)
     for key in (*_idle_windows(tree), *_crowded_states(tree, protected)):
-        taken.add(key)
-        yield key
+        if key not in taken:
+            taken.add(key)
+            yield key
     spared = {*demand.keep, *protected}
     for name in _leaves_first(tree, spared):
         for kind in tree.residents[name].records:
@@ -209,7 +220,7 @@ def _protected(residents: Iterable[Resident], demand: Demand) -> set[BlockName]:
     share = int(demand.protected_share * demand.budget_bytes)
     room = min(share, demand.budget_bytes - demand.newcomer_bytes)
     chosen: set[BlockName] = set()
-    for resident in sorted((r for r in residents if r.uses), key=lambda r: -r.accessed):
+    for resident in sorted((r for r in residents if r.uses and not r.orphan), key=lambda r: -r.accessed):
         room -= resident.cost.bytes
         if room < 0:
             break

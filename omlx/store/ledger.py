@@ -64,6 +64,8 @@ class Ledger:
     _sizes: dict[bytes, int] = field(default_factory=dict)
     _files: dict[bytes, str] = field(default_factory=dict)
     _touched: dict[BlockName, tuple[float, int]] = field(default_factory=dict)
+    _adopted: frozenset[Fingerprint] | None = None
+    _opened: float = field(default_factory=time.time)
     total_bytes: int = 0
 
     def __contains__(self, name: BlockName) -> bool:
@@ -178,9 +180,38 @@ class Ledger:
             self.forget(key)
         self._touched = touches
 
+    def adopt(self, fingerprints: frozenset[Fingerprint] | None) -> None:
+        """Know the models that are in use; None when that is not known, and no block is an orphan."""
+        self._adopted = fingerprints
+
+    def orphans(self) -> set[Fingerprint]:
+        """Return models that are not adopted and that no process has used since the table was opened."""
+        if self._adopted is None:
+            return set()
+        strange = {b.fingerprint for b in self._blocks.values()} - self._adopted
+        used = {
+            b.fingerprint
+            for b in self._blocks.values()
+            if b.fingerprint in strange and self._used[b.name].accessed >= self._opened
+        }
+        return strange - used
+
+    def orphan_bytes(self) -> int:
+        """Return the bytes on disk of the orphans' records."""
+        orphans = self.orphans()
+        return sum(
+            record.disk_bytes
+            for block in self._blocks.values()
+            if block.fingerprint in orphans
+            for record in self.records(block.name).values()
+        )
+
     def residents(self) -> list[Resident]:
         """Return everything evictable in the planner's terms; foreign rows stand for themselves."""
-        found = [self._resident(block) for block in self._blocks.values()]
+        orphans = self.orphans()
+        found = [
+            self._resident(block, orphan=block.fingerprint in orphans) for block in self._blocks.values()
+        ]
         strays = [name for name in self._records if name not in self._blocks]
         for name in strays:
             costs = {kind: Cost(record.disk_bytes) for kind, record in self._records[name].items()}
@@ -211,7 +242,7 @@ class Ledger:
         ]
         return problems
 
-    def _resident(self, block: Block) -> Resident:
+    def _resident(self, block: Block, *, orphan: bool) -> Resident:
         records = self._records.get(block.name, {})
         use = self._used[block.name]
         return Resident(
@@ -224,6 +255,7 @@ class Ledger:
             pinned=False,
             window=records["window"].row.window if "window" in records else 0,
             records={kind: Cost(record.disk_bytes) for kind, record in records.items()},
+            orphan=orphan,
         )
 
     def _add(self, raw: RawRow) -> set[BlockName]:

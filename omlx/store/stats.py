@@ -33,6 +33,7 @@ class ColdStats(msgspec.Struct, frozen=True):
     read_records: int
     read_bytes: int
     suspended: str | None  # why nothing is written at the moment
+    orphan_bytes: int = 0  # of models that are configured no more: the first to go
 
 
 class QueueStats(msgspec.Struct, frozen=True):

@@ -93,6 +93,11 @@ class BlockStore:
             presence = partial(self._catalog.presence, among=tiers)
             return plan_match(fingerprint, steps, layout, presence, limit)
 
+    def adopt(self, fingerprints: frozenset[Fingerprint] | None) -> None:
+        """Know the models that are in use: on disk, blocks of others are evicted first. None: not known."""
+        if self._cold is not None:
+            self._cold.adopt(fingerprints)
+
     def look(self, question: Callable[[BlockIndex], T]) -> T:
         """Return the answer to a question about the index, which must not change it."""
         with self._catalog.lock:

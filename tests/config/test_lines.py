@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omlx.config.lines import KeyPath, key_lines
+from omlx.config.lines import KeyPath, Span, Spot, key_lines, key_spots
 
 CASES: dict[str, tuple[str, dict[KeyPath, int]]] = {
     "tables and keys": (
@@ -231,3 +231,39 @@ def test_any_document_has_a_line_for_all_it_says(top, stages):
         lines += ["[[stage]] # [x]", *(f"{key} = {value}" for key, value in table.items())]
     text = "\n".join(lines)
     assert _paths(tomllib.loads(text)) == set(key_lines(text))
+
+
+def test_keys_and_values_stand_where_they_stand():
+    """Key and value have line, column and length; of a value on several lines, its first character counts."""
+    text = textwrap.dedent("""\
+        [models."x y"]
+          path =   'o/n'  # comment
+        aliases = [ "a",
+            3 ]
+        sampling = { top_k = 5, "top.p" = 0.5 }
+        [[stage]]
+        caf = 1
+        """)
+    spots = key_spots(text)
+    model: KeyPath = ("models", "x y")
+    assert Span(1, 9, 5) == spots[model].key == spots[model].value
+    assert Spot(Span(2, 3, 4), Span(2, 12, 5)) == spots[(*model, "path")]
+    assert Spot(Span(3, 1, 7), Span(3, 11, 1)) == spots[(*model, "aliases")]
+    assert Spot(Span(4, 5, 1), Span(4, 5, 1)) == spots[(*model, "aliases", 1)]
+    assert Spot(Span(5, 14, 5), Span(5, 22, 1)) == spots[(*model, "sampling", "top_k")]
+    assert Spot(Span(5, 25, 7), Span(5, 35, 3)) == spots[(*model, "sampling", "top.p")]
+    assert Span(6, 3, 5) == spots[("stage", 0)].key
+
+
+@given(
+    st.dictionaries(_KEYS, _SCALARS.filter(lambda value: "\n" not in value), min_size=1, max_size=4),
+)
+def test_what_stands_at_a_spot_is_what_is_meant(table):
+    """The text at a key's and a value's place is the key and the value, whatever they are."""
+    text = "".join(f"  {key}  =  {value}  # x\n" for key, value in table.items())
+    lines = text.split("\n")
+    found = [
+        tuple(lines[span.line - 1][span.column - 1 : span.column - 1 + span.length] for span in spot)
+        for spot in key_spots(text).values()
+    ]
+    assert list(table.items()) == found

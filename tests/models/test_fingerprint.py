@@ -97,6 +97,21 @@ def test_a_folder_without_weights_or_with_half_a_file_is_refused(tmp_path, copy)
         fingerprint(copy)
 
 
+@pytest.mark.parametrize("name", ["first", "norm", "last"])
+@pytest.mark.parametrize("part", ["begin", "end"])
+def test_each_tensor_of_a_large_file_counts(tmp_path, original, name, part):
+    """I1: among large tensors a changed norm, or the edge of a changed matrix, makes another model."""
+    folder = Path(shutil.copytree(original, tmp_path / "large"))
+    weights = {
+        each: np.zeros(4_000_000 if each != "norm" else 576, np.float32) for each in ("first", "norm", "last")
+    }
+    save_file(weights, folder / "model.safetensors")
+    before = fingerprint(folder)
+    weights[name][0 if part == "begin" else -1] = 1e-3
+    save_file(weights, folder / "model.safetensors")
+    assert before != fingerprint(folder)
+
+
 def test_a_large_model_is_identified_by_samples(tmp_path, original):
     """The cost does not grow with the size of the weights: a sparse 20 GB file reads some 256 KiB."""
     folder = Path(shutil.copytree(original, tmp_path / "large"))

@@ -35,7 +35,7 @@ EVERY_BLOCK: dict[str, dict[str, Any]] = {
     "writeback": {"block_tokens": BLOCK, "state_every_tokens": BLOCK},
 }
 
-WORDS = "the agent reads a file and answers with a tool call about paris today in one sentence".split()
+WORDS = "the agent reads a file and answers with a tool call about paris today in one sentence".split()  # noqa: SIM905 - a list of one a line would fill the page
 
 
 def prose(seed: int, words: int) -> str:

@@ -12,7 +12,7 @@ from omlx.text.chat import TokenPrompt
 from omlx.text.delta import Delta, Failed, Finished, Started
 from omlx.types import RequestId
 from tests.serving import Served
-from tests.trust.talk import BLOCK, CHUNK, answer, settled, small_server, statistics, tokens_of
+from tests.trust.talk import BLOCK, CHUNK, answer, restored, settled, small_server, statistics, tokens_of
 
 PREFIX = tokens_of(1, 3 * BLOCK)
 LONG = tokens_of(2, 40 * CHUNK)
@@ -96,6 +96,18 @@ def test_a_client_that_gives_up_and_comes_back_arrives(server):
         assert begun.usage.cached_tokens >= kept
         kept = int(share * len(LONG)) // CHUNK * CHUNK
     assert Asked(server, LONG).prefilled() <= len(LONG) - kept
+
+
+def test_a_closed_connection_keeps_what_was_computed(server):
+    """C12: closed during prefill, a connection ends its request, and what it computed is there for the next."""
+    body = {"prompt": LONG, "max_tokens": 4, "stream": True}
+    with server.http.stream("POST", "/v1/completions", json=body):
+        [ticket] = server.runtime._admission.everyone()
+        state: State = ticket._state
+        assert settled(lambda: state.sequence is not None and state.sequence.offset >= 4 * CHUNK)
+    assert settled(lambda: server.runtime.health().running == 0)
+    again = server.complete(LONG, max_tokens=4)
+    assert 4 * CHUNK <= restored(again) < len(LONG) - 1
 
 
 @pytest.mark.parametrize("moment", ["prefill", "decode"])

@@ -59,9 +59,10 @@ def test_a_record_has_the_same_bytes_after_a_trip_to_the_device(folder_of, tmp_p
 
 def test_a_sliding_model_says_which_layers_it_leaves_as_they_are(folder_of, tmp_path):
     """G4: with quantized keys and values the layers that keep theirs are named once, when the model is loaded."""
-    with capture_logs() as logs, small_server(
-        folder_of("gemma3", head_dim=32), tmp_path, stages=stages(4)
-    ) as server:
+    with (
+        capture_logs() as logs,
+        small_server(folder_of("gemma3", head_dim=32), tmp_path, stages=stages(4)) as server,
+    ):
         server.runtime.preload().result()
     [left] = [line["layers"] for line in logs if line["event"] == "layers keep unquantized keys and values"]
     assert [f"layer {number} (RotatingKVCache)" for number in (0, 1, 3, 4)] == list(left)
@@ -69,7 +70,9 @@ def test_a_sliding_model_says_which_layers_it_leaves_as_they_are(folder_of, tmp_
 
 def test_quantized_blocks_take_their_share_of_the_disk(tmp_path):
     """G4: on disk, 4 bits take 0.28 to 0.35 of the bytes of float16, scales included."""
-    folder = _half_precision(make_model(tmp_path / "model", "llama", num_hidden_layers=1, intermediate_size=32, **HALF))
+    folder = _half_precision(
+        make_model(tmp_path / "model", "llama", num_hidden_layers=1, intermediate_size=32, **HALF)
+    )
     written = []
     for bits in (None, 4):
         with small_server(folder, tmp_path / str(bits), stages=_wide_blocks(bits)) as server:

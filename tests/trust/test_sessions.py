@@ -38,6 +38,7 @@ def test_what_is_held_does_not_grow_with_the_number_of_requests(folder, tmp_path
     with small_server(folder, tmp_path, hot=400_000) as server, without_collector():
         for number in range(24):
             answer(server, [*SHARED, *tokens_of(number, 2 * BLOCK)], max_tokens=2)
+            assert settled(lambda: not running_sequences())
             held.append(mx.get_active_memory())
         assert 0 == statistics(server)["hot"]["pinned_blocks"]
     assert max(held[16:]) <= max(held[8:16]) + 100_000
@@ -86,7 +87,9 @@ def test_no_session_answers_with_the_content_of_another(folder_of, tmp_path, fam
         for _ in range(2):
             numbers = order.sample(range(20), 20)
             found = dict(
-                zip(numbers, pool.map(lambda n: answer(server, asked[n], max_tokens=16), numbers), strict=True)
+                zip(
+                    numbers, pool.map(lambda n: answer(server, asked[n], max_tokens=16), numbers), strict=True
+                )
             )
             assert colds == [found[number][0] for number in range(20)]
             assert min(cached for _, cached in found.values()) >= 6 * BLOCK

@@ -31,7 +31,9 @@ def asked(seed: int, words: int = 12) -> dict:
 
 def common(left: list[int], right: list[int]) -> int:
     """Return how many tokens two prompts share."""
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right))
+    )
 
 
 @pytest.mark.parametrize("template", [CHATML, QWEN3], ids=["chatml", "drops reasoning"])
@@ -56,7 +58,9 @@ def test_ten_turns_compute_their_own_turn_alone(folder_of: Folders, kind, tmp_pa
 def test_a_second_edit_at_one_place_computes_what_stands_behind_it(folder_of: Folders, kind, tmp_path):
     """G2: where a prompt leaves a stored one a state is kept, so that the next one to leave there resumes there."""
     chat = [SYSTEM, {"role": "user", "content": prose(5, 80)}]
-    edits = [[SYSTEM, {"role": "user", "content": f"{prose(5, 40)} number {n} {prose(6, 40)}"}] for n in "123"]
+    edits = [
+        [SYSTEM, {"role": "user", "content": f"{prose(5, 40)} number {n} {prose(6, 40)}"}] for n in "123"
+    ]
     folder = folder_of(KINDS[kind])
     with small_server(folder, tmp_path) as server:
         server.chat(chat)
@@ -104,7 +108,10 @@ def test_an_empty_think_block_costs_the_generation_prompt_alone(folder_of: Folde
 def test_a_call_that_is_rendered_otherwise_keeps_both_branches(folder_of: Folders, kind, tmp_path):
     """C7: a call whose JSON the template spells in its own way costs that turn; all before it is reused."""
     folder = folder_of(KINDS[kind])
-    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "read", "parameters": {"type": "object", "properties": {}}},
+    }
     spelled = '{"name":"read","arguments":{"path":"a/\\u00e9.txt","depth":{"n":1.50,"all":[true,null]}}}'
     first = [SYSTEM, asked(2)]
     with small_server(folder, tmp_path) as server:
@@ -116,7 +123,9 @@ def test_a_call_that_is_rendered_otherwise_keeps_both_branches(folder_of: Folder
         later = server.chat([*first, message, result], tools=[tool])
         repeated = server.chat(first, max_tokens=400, tools=[tool])
     assert "tool_calls" == found["choices"][0]["finish_reason"]
-    assert {"path": "a/é.txt", "depth": {"n": 1.5, "all": [True, None]}} == json.loads(call["function"]["arguments"])
+    assert {"path": "a/é.txt", "depth": {"n": 1.5, "all": [True, None]}} == json.loads(
+        call["function"]["arguments"]
+    )
     assert restored(later) >= prompt_tokens(found) - 1
     assert restored(repeated) == prompt_tokens(found) - 1
     assert call["function"] == repeated["choices"][0]["message"]["tool_calls"][0]["function"]
@@ -126,7 +135,10 @@ def test_a_call_that_is_rendered_otherwise_keeps_both_branches(folder_of: Folder
 def test_an_answer_is_reused_however_it_ended(folder_of: Folders, kind, tmp_path, ending):
     """An answer that the template renders as it was generated is a prefix of the next turn."""
     folder, text = folder_of(KINDS[kind]), prose(3, 40)
-    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object", "properties": {}}}}
+    tool = {
+        "type": "function",
+        "function": {"name": "read", "parameters": {"type": "object", "properties": {}}},
+    }
     body = {
         "length": {"max_tokens": 30},
         "stop string": {"max_tokens": 200, "stop": [text.split(" ", 25)[25]]},

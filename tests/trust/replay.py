@@ -1,0 +1,59 @@
+"""Sessions of real agents as neutral prompts, whatever dialect they were recorded in."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from omlx.pipeline.inflight import common_prefix
+from omlx.server.chat.prompt import chat_prompt
+from omlx.server.chat.schema import ChatBody
+from omlx.server.messages.prompt import messages_prompt
+from omlx.server.messages.schema import MessagesBody
+from omlx.server.responses.prompt import responses_prompt
+from omlx.server.responses.schema import ResponsesBody
+from omlx.text.chat import ChatPrompt
+from omlx.types import Tokens
+from tests.serving import trace
+
+_READ = {
+    "/v1/chat/completions": (ChatBody, chat_prompt),
+    "/v1/messages": (MessagesBody, messages_prompt),
+    "/v1/responses": (ResponsesBody, responses_prompt),
+}
+
+
+def prompts(agent: str) -> Iterator[ChatPrompt]:
+    """Yield the prompts of an agent's session that a client sends for an answer."""
+    for request in trace(agent):
+        if request["path"] in _READ:
+            yield prompt_of(request["path"], request["body"])
+
+
+def prompt_of(path: str, body: dict[str, Any]) -> ChatPrompt:
+    """Return a recorded body as the server reads it."""
+    schema, read = _READ[path]
+    return read(msgspec.convert(body, schema))
+
+
+@dataclass
+class Reuse:
+    """Tokens of a session: how many were new, and how many were computed. Mutable."""
+
+    new: int = 0
+    computed: int = 0
+    seen: list[Tokens] | None = None
+
+    def add(self, tokens: Tokens, computed: int) -> None:
+        """Count a request: new is what no request before it begins with, the last token at least."""
+        self.seen = self.seen if self.seen is not None else []
+        shared = max((common_prefix(tokens, other) for other in self.seen), default=0)
+        self.new += len(tokens) - min(shared, len(tokens) - 1)
+        self.computed += computed
+        self.seen.append(tokens)
+
+    @property
+    def ratio(self) -> float:
+        """Return computed by new tokens."""
+        return self.computed / self.new
