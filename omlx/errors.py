@@ -6,9 +6,12 @@
     ├── RequestError           the client must change its request           HTTP 400
     │   ├── ContextLengthError     the prompt does not fit the window       HTTP 400
     │   ├── UnknownModelError      no such model                            HTTP 404
+    │   ├── TooLargeError          it can never fit the memory              HTTP 400
+    │   ├── InUseError             requests are using what is to go         HTTP 409
     │   ├── UnknownRequestError    no such request is remembered            HTTP 404
     │   └── UnauthorizedError      the API key is missing or wrong          HTTP 401
     ├── BusyError              try again later                              HTTP 503
+    ├── TimedOutError          it took longer than the server allows        HTTP 504
     ├── ModelLoadError         the weights or tokenizer cannot be used      HTTP 500
     ├── CancelledError         the client left, or the server is stopping   never sent
     └── CacheError             a block cannot be used: always turned into a miss, never sent
@@ -74,6 +77,22 @@ class ContextLengthError(RequestError):
         )
 
 
+class TooLargeError(RequestError):
+    """It needs more memory than there can ever be, whatever else makes way."""
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message, code="not_enough_memory", hint=hint)
+
+
+class InUseError(RequestError):
+    """What should go is in use."""
+
+    status = 409
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message, code="in_use", hint=hint)
+
+
 class UnknownModelError(RequestError):
     """No model of that name is configured."""
 
@@ -114,6 +133,13 @@ class BusyError(OmlxError):
 
     status = 503
     kind = "overloaded_error"
+
+
+class TimedOutError(OmlxError):
+    """The request took longer than the server allows."""
+
+    status = 504
+    kind = "timeout_error"
 
 
 class ModelLoadError(OmlxError):

@@ -34,8 +34,8 @@ def run(options: argparse.Namespace) -> int:
     from omlx.server.serve import serve  # noqa: PLC0415 - imports litestar: 0.5 s
 
     runtime = Runtime(settings, base)
-    runtime.start()
     try:
+        runtime.start()
         if not options.no_preload:
             runtime.preload()
         serve(runtime, settings.server)

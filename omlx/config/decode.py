@@ -102,6 +102,8 @@ def _decode_value(document: Document, at: KeyPath, value: object, kind: Any) -> 
     """Return a key's value, or its problems; tables of a known kind are decoded key by key."""
     if isinstance(value, dict) and (table := _table_kind(kind)):
         return decode_table(document, at, value, table)
+    if isinstance(value, dict) and (table := _named_kind(kind)):
+        return _decode_named(document, at, value, table)
     if isinstance(value, list) and (item := _item_kind(kind)):
         return _decode_items(document, at, value, item)
     try:
@@ -119,6 +121,23 @@ def _decode_items(
     """Return the tables of an array, or the problems of all of them."""
     found = [decode_table(document, (*at, index), item, kind) for index, item in enumerate(items)]
     return tuple(value for value, _ in found), [problem for _, wrong in found for problem in wrong]
+
+
+def _decode_named(
+    document: Document, at: KeyPath, tables: dict[str, Any], kind: type[msgspec.Struct]
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the tables of a table by their names, or the problems of all of them."""
+    found = {name: decode_table(document, (*at, name), table, kind) for name, table in tables.items()}
+    problems = [problem for _, wrong in found.values() for problem in wrong]
+    return {name: value for name, (value, _) in found.items()}, problems
+
+
+def _named_kind(kind: Any) -> type[msgspec.Struct] | None:
+    """Return the Struct in `dict[str, Struct]`, alone or in a union; None for any other type."""
+    for each in (kind, *get_args(kind)):
+        if get_origin(each) is dict and (table := _table_kind(get_args(each)[1])):
+            return table
+    return None
 
 
 def _table_kind(kind: Any) -> type[msgspec.Struct] | None:

@@ -98,7 +98,7 @@ def _name_clashes(document: Document, models: Mapping[str, ModelSettings]) -> li
     for name, model in models.items():
         for index, alias in enumerate(model.aliases):
             if owner.setdefault(alias, name) != name:
-                at = ("models", name, "aliases", index)
+                at = ("models", name, "aliases", alias if isinstance(model.aliases, dict) else index)
                 message = f"alias {alias!r} already belongs to model {owner[alias]!r}"
                 problems.append(document.problem(at, message, "choose another alias"))
     return problems

@@ -42,6 +42,9 @@ class ServerSettings(Table, frozen=True):
         max_running: requests that run at once.
         max_queued: requests that may wait; more are told to come back.
         max_body: the longest body of a request.
+        memory: the most that weights, live caches, the hot tier and pending writes may take together; left out, three
+            quarters of this machine's RAM.
+        request_timeout: a request that is not answered after this time is given up, wherever it is; left out, none is.
     """
 
     host: str = "127.0.0.1"
@@ -51,6 +54,8 @@ class ServerSettings(Table, frozen=True):
     max_running: PositiveInt = 8
     max_queued: PositiveInt = 64
     max_body: ByteSize = ByteSize(64 * 1024**2)
+    memory: ByteSize | None = None
+    request_timeout: Duration | None = None
 
 
 class CacheSettings(Table, frozen=True):
@@ -81,6 +86,18 @@ class Defaults(Table, frozen=True):
     model: str | None = None
 
 
+class AliasSettings(Table, frozen=True):
+    """`[models.NAME.aliases.ALIAS]`: what a request under this name gets where it says nothing itself.
+
+    Options:
+        sampling: values used instead of the model's.
+        template_options: options given to the chat template, over the model's.
+    """
+
+    sampling: SamplingDefaults = SamplingDefaults()
+    template_options: dict[str, Any] = {}
+
+
 class ModelSettings(Table, frozen=True):
     """`[models.NAME]`: the weights, the pipeline and the tuning of one model.
 
@@ -88,25 +105,31 @@ class ModelSettings(Table, frozen=True):
         path: a folder, or a name on the hub.
         adapter: the folder of a LoRA adapter laid over it.
         pipeline: a name, or the path of a TOML file.
-        aliases: more names that clients may use.
+        aliases: more names that clients may use: a list, or a table for each with sampling and template options.
         sampling: values used when a request gives none.
         template_options: options given to the chat template when a request gives none.
         stages: tunes single stages of the pipeline, as in `stages.prefill.chunk_tokens`.
         max_tokens: bounds an answer when the request does not; left out, the window does.
         window_tokens: lowers the model's own window.
         trust_remote_code: run the Python code that comes with the model.
+        preload: load it when the server starts, not at its first request.
+        pin: keep it in memory until it is unloaded by name.
+        idle: unload it when no request has used it for this time; left out, only when others need its memory.
     """
 
     path: str
     adapter: str | None = None
     pipeline: str | None = None
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[str, ...] | dict[str, AliasSettings] = ()
     sampling: SamplingDefaults = SamplingDefaults()
     template_options: dict[str, Any] = {}
     stages: dict[str, dict[str, Any]] = {}
     max_tokens: PositiveInt | None = None
     window_tokens: PositiveInt | None = None
     trust_remote_code: bool = False
+    preload: bool = False
+    pin: bool = False
+    idle: Duration | None = None
 
 
 class Settings(Table, frozen=True):

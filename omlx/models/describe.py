@@ -48,8 +48,25 @@ def local_folder(path: str) -> Path:
 
 def identity(settings: ModelSettings, folder: Path, computing: Computing) -> Fingerprint:
     """Return the identity under which a configured model's blocks are stored. Raises ModelLoadError."""
-    adapter = Path(settings.adapter).expanduser() if settings.adapter else None
-    return fingerprint(folder, computing.identity(), adapter)
+    return fingerprint(folder, computing.identity(), adapter_folder(settings))
+
+
+def adapter_folder(settings: ModelSettings) -> Path | None:
+    """Return the folder of a model's adapter, if it has one."""
+    return Path(settings.adapter).expanduser() if settings.adapter else None
+
+
+def weight_bytes(settings: ModelSettings, folder: Path | None = None) -> int | None:
+    """Return the bytes of a model's weight files, its adapter's included; None when they are not here yet.
+
+    `folder` is where the model is, if that is known.
+    """
+    try:
+        folders = [folder or local_folder(settings.path), adapter_folder(settings)]
+    except ModelLoadError:
+        return None
+    files = [file for folder in folders if folder is not None for file in folder.glob("*.safetensors")]
+    return sum(file.stat().st_size for file in files)
 
 
 def window(asked: int | None, own: int | None) -> int:

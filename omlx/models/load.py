@@ -1,6 +1,15 @@
-"""Load a model: from a folder, a hub name or the catalog of small models, through mlx-lm. Device thread only."""
+"""Load a model from its folder, through mlx-lm, in two parts: `read` on any thread, `assemble` on the device thread.
 
-from collections.abc import Callable
+    read       files, weights, tokenizer, fingerprint     seconds, beside requests that run
+    assemble   caches, layout                             eight tokens through the model
+
+Why `read` evaluates every array: one that is not evaluated can be computed by the thread alone that made it. That
+holds for what a module keeps beside its weights as well, such as the frequencies of a scaled rotary embedding.
+(MLX 0.32 on two cores: while 975 MB were read on another thread, the longest gap of a stream was 0.1 s.)
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +26,7 @@ from omlx.kv.family import UnsupportedCacheError
 from omlx.kv.layout import probe_layout
 from omlx.kv.quantize import check_quantized, quantize_caches
 from omlx.models.answer import AnswerParsers
+from omlx.models.describe import adapter_folder, window
 from omlx.models.fingerprint import fingerprint
 from omlx.models.generation import model_sampling
 from omlx.models.loaded import LoadedModel
@@ -24,62 +34,118 @@ from omlx.pipeline.model import Computing, Model
 from omlx.prefix.layout import Layout
 from omlx.text.chat import ChatPrompt, Prompt
 from omlx.text.seams import AnswerParser
-from omlx.text.text_config import read_text_config
+from omlx.text.text_config import TextConfig, read_text_config
 from omlx.text.tokenizer import FolderTokenizer
-from omlx.types import Tokens
+from omlx.types import Fingerprint, Tokens
 
 log = structlog.get_logger()
 
-#: The window of a model whose config names none.
-DEFAULT_WINDOW_TOKENS = 32_768
+
+#: Weights are evaluated in parts of this size: a stream that decodes meanwhile goes on between two of them.
+_PART_BYTES = 64 * 1024**2
+
+
+@dataclass(frozen=True)
+class ReadModel:
+    """A model in memory that has not run yet."""
+
+    name: str
+    settings: ModelSettings
+    folder: Path
+    computing: Computing
+    identity: Fingerprint
+    module: Any
+    text: TextConfig
+    parsers: AnswerParsers
 
 
 def load(name: str, settings: ModelSettings, folder: Path, computing: Computing | None = None) -> LoadedModel:
-    """Load weights and text parts of the model in a folder, to compute KV as `computing` says.
+    """Load weights and text parts of the model in a folder, to compute KV as `computing` says. Device thread.
 
     Raises ModelLoadError naming the folder and the reason.
     """
-    adapter = Path(settings.adapter).expanduser() if settings.adapter else None
-    computing = computing or Computing()
+    return assemble(read(name, settings, folder, computing or Computing()))
+
+
+def read(name: str, settings: ModelSettings, folder: Path, computing: Computing) -> ReadModel:
+    """Read weights and text parts of the model in a folder; its arrays are evaluated. Any thread.
+
+    Raises ModelLoadError naming the folder and the reason.
+    """
+    adapter = adapter_folder(settings)
     identity = fingerprint(folder, computing.identity(), adapter)
     module = _module(name, folder, adapter, trust_remote_code=settings.trust_remote_code)
-    new_caches = _cache_maker(name, module, computing)
-    layout, reason = _layout(name, module, new_caches())
-    text = read_text_config(folder)
-    parsers = AnswerParsers(
-        folder
-    )  # its tokenizer is shared: reading one takes seconds for a large vocabulary
+    text, parsers = read_text_config(folder), AnswerParsers(folder)
+    if fingerprint(folder, computing.identity(), adapter) != identity:
+        raise ModelLoadError(f"the files in {folder} changed while they were read", hint="try again")
+    return ReadModel(name, settings, folder, computing, identity, module, text, parsers)
+
+
+def assemble(found: ReadModel) -> LoadedModel:
+    """Make what was read ready to run, and find out what its cache is made of. Device thread."""
+    settings, text, parsers = found.settings, found.text, found.parsers
+    new_caches = _cache_maker(found.name, found.module, found.computing)
+    layout, reason = _layout(found.name, found.module, new_caches())
     model = Model(
-        name=name,
-        fingerprint=identity,
+        name=found.name,
+        fingerprint=found.identity,
         layout=layout,
         uncached_reason=reason,
-        window_tokens=_window(settings.window_tokens, text.window_tokens),
+        window_tokens=window(settings.window_tokens, text.window_tokens),
         eos_tokens=text.eos_token_ids,
-        tokenizer=FolderTokenizer(folder, parsers.tokenizer),
+        # its tokenizer is shared: reading one takes seconds for a large vocabulary
+        tokenizer=FolderTokenizer(found.folder, parsers.tokenizer),
         new_parser=partial(_new_parser, parsers),
-        sampling=model_sampling(folder, settings.sampling),
+        sampling=model_sampling(found.folder, settings.sampling),
         template_options=settings.template_options,
         max_tokens=settings.max_tokens,
         vocabulary_tokens=text.vocabulary_tokens,
     )
-    return LoadedModel(module, new_caches, model)
+    return LoadedModel(found.module, new_caches, model, sum(array.nbytes for array in _arrays(found.module)))
 
 
 def _module(name: str, folder: Path, adapter: Path | None, *, trust_remote_code: bool) -> Any:
     """Return the weights, evaluated, with the adapter laid over them."""
     try:
-        module, _ = load_model(folder, trust_remote_code=trust_remote_code)
+        module, _ = load_model(folder, lazy=True, trust_remote_code=trust_remote_code)
         if adapter is not None:
             module = load_adapters(module, str(adapter))
             module.eval()
+        _evaluate(module)
     except (ValueError, OSError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         where = f"{folder} with adapter {adapter}" if adapter else f"{folder}"
         raise ModelLoadError(
             f"model {name!r} cannot be loaded from {where}: {error}", hint="give the folder of an MLX model"
         ) from error
-    mx.eval(module.parameters())
     return module
+
+
+def _evaluate(module: Any) -> None:
+    """Evaluate all arrays of a module, a bounded part at a time."""
+    part: list[mx.array] = []
+    for array in _arrays(module):
+        part.append(array)
+        if sum(each.nbytes for each in part) >= _PART_BYTES:
+            mx.eval(part)
+            part = []
+    mx.eval(part)
+
+
+def _arrays(module: Any) -> Iterator[mx.array]:
+    """Yield every array that a module holds, at any depth, once: weights, and what is not saved with them."""
+    seen: set[int] = set()
+    rest = [module]
+    while rest:
+        value = rest.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, mx.array):
+            yield value
+        elif isinstance(value, dict):  # a module is one, with attributes besides
+            rest += [*value.values(), *getattr(value, "__dict__", {}).values()]
+        elif isinstance(value, list | tuple):
+            rest += value
 
 
 def _cache_maker(name: str, module: Any, computing: Computing) -> Callable[[], list[Any]]:
@@ -92,12 +158,6 @@ def _cache_maker(name: str, module: Any, computing: Computing) -> Callable[[], l
         log.warning("layers keep unquantized keys and values", model=name, layers=left)
     bits, group_size = computing.kv_bits, computing.kv_group_size
     return lambda: quantize_caches(plain(), bits, group_size).caches
-
-
-def _window(asked: int | None, own: int | None) -> int:
-    """Return the window: what is asked for, but never more than the model's own."""
-    known = own or DEFAULT_WINDOW_TOKENS
-    return min(asked, known) if asked else known
 
 
 def _new_parser(

@@ -10,11 +10,12 @@ from omlx.prefix.layout import Layout
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """Weights and their description. `module` is called as `module(tokens, cache=caches)`."""
+    """Weights and their description. `module` is called as `module(tokens, cache=caches)`; it holds `nbytes`."""
 
     module: Any
     new_caches: Callable[[], list[Any]]
     model: Model
+    nbytes: int = 0
 
     @property
     def layout(self) -> Layout | None:

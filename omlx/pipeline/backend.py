@@ -4,6 +4,7 @@ Met by `omlx.runtime.Runtime` and by the shipped fake `omlx.testing.ScriptedBack
 """
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import msgspec
@@ -15,17 +16,21 @@ from omlx.text.delta import Delta
 
 
 class ModelCard(msgspec.Struct, frozen=True):
-    """A model as clients may list it. `window_tokens` is None until it is known."""
+    """A model as clients may list it. `window_tokens` is None until it is known.
+
+    An alias with settings of its own is a card of its own, with the model it stands for as `root`.
+    """
 
     name: str
     aliases: tuple[str, ...] = ()
     pipeline: str = "default"
     window_tokens: int | None = None
     loaded: bool = False
+    root: str | None = None
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The state of the whole. `status` is "ok", or says in one word what is wrong."""
+    """The state of the whole. `status` is "ok", or says in one word what is wrong; `memory` is in bytes."""
 
     status: str
     version: str
@@ -33,6 +38,7 @@ class Health(msgspec.Struct, frozen=True):
     queued: int = 0
     models: tuple[ModelCard, ...] = ()
     cache: dict[str, Any] | None = None
+    memory: dict[str, int | None] | None = None
 
 
 class Ticket(Protocol):
@@ -62,6 +68,14 @@ class Backend(Protocol):
 
         Raises BusyError when the queue is full, UnknownModelError.
         """
+        ...
+
+    def load(self, name: str) -> "Future[ModelCard]":
+        """Have a model loaded, when its turn comes. Raises UnknownModelError, BusyError, TooLargeError."""
+        ...
+
+    def unload(self, name: str) -> "Future[ModelCard]":
+        """Have a model unloaded. Raises UnknownModelError, and InUseError while requests use it."""
         ...
 
     def health(self) -> Health:

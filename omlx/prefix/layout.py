@@ -10,6 +10,9 @@ import msgspec
 
 from omlx.types import RecordKind
 
+#: By how many tokens mlx-lm's caches grow at once.
+_STEP_TOKENS = 256
+
 
 class TensorSpec(msgspec.Struct, frozen=True):
     """One stacked array of a record.
@@ -68,6 +71,18 @@ class Layout(msgspec.Struct, frozen=True):
     def record_bytes(self, kind: RecordKind, num_tokens: int) -> int:
         """Return the bytes of one record of that kind and length."""
         return sum(spec.bytes_for(num_tokens) for spec in self.tensors(kind))
+
+    def sequence_bytes(self, num_tokens: int) -> int:
+        """Return about how many bytes the live caches of a sequence of that length take.
+
+        A cache grows by steps of tokens; a sliding layer holds its window, and what a step adds to it.
+        """
+        grown = -(-num_tokens // _STEP_TOKENS) * _STEP_TOKENS
+        total = 0
+        for group in self.groups:
+            held = min(grown, group.window + _STEP_TOKENS) if group.window else grown
+            total += sum(spec.bytes_for(held) for spec in group.tensors)
+        return total
 
     def token_bytes(self) -> int:
         """Return the bytes that one more token adds to the stored records (states not counted)."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from omlx.config.settings import Settings
+from omlx.config.settings import AliasSettings, Settings
 from omlx.errors import UnknownModelError
 
 
@@ -11,10 +11,13 @@ class ModelNames:
 
     def __init__(self, settings: Settings) -> None:
         self._names: dict[str, str] = {}
+        self._aliases: dict[str, AliasSettings] = {}
         for name, model in settings.models.items():
             self._names[name] = name
             for alias in model.aliases:
                 self._names[alias] = name
+            if isinstance(model.aliases, dict):
+                self._aliases.update(model.aliases)
         for name, model in settings.models.items():
             for spelling in (model.path, Path(model.path).name):
                 self._names.setdefault(spelling, name)
@@ -27,3 +30,12 @@ class ModelNames:
         if wanted not in self._names:
             raise UnknownModelError(wanted, self._listed)
         return self._names[wanted]
+
+    def alias(self, name: str) -> AliasSettings | None:
+        """Return what an alias says beyond its name; None for other names, and for an alias that says nothing."""
+        found = self._aliases.get(name)
+        return None if found == AliasSettings() else found
+
+    def default(self) -> str:
+        """Return the name of the default model, as it was configured."""
+        return self._default

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -13,17 +14,18 @@ from omlx import __version__
 from omlx.config.settings import Settings
 from omlx.engine.device import DeviceThread
 from omlx.engine.executor import Executor
-from omlx.errors import BusyError, ModelLoadError, OmlxError
+from omlx.errors import BusyError, ModelLoadError
 from omlx.explain.event import log_fields
 from omlx.explain.explainer import Explainer
-from omlx.models.describe import describe, identity, local_folder
-from omlx.models.load import load
+from omlx.models.describe import describe, identity, local_folder, weight_bytes
+from omlx.models.load import ReadModel, read
 from omlx.models.loaded import LoadedModel
 from omlx.models.pool import ModelPool
 from omlx.models.resolve import resolve_folder
 from omlx.pipeline.backend import Health, ModelCard
-from omlx.pipeline.conductor import Conductor, internal_error
+from omlx.pipeline.conductor import Conductor
 from omlx.pipeline.cost import CostBook, profile_folder
+from omlx.pipeline.defaults import with_defaults
 from omlx.pipeline.explanation import Explanation
 from omlx.pipeline.model import Model
 from omlx.pipeline.pipelines import load_pipelines
@@ -31,14 +33,15 @@ from omlx.pipeline.request import Request
 from omlx.pipeline.stage import Services
 from omlx.pipeline.state import State
 from omlx.pipeline.timeline import Listeners, RequestTrace, Tell
-from omlx.runtime.admission import Admission
 from omlx.runtime.compose import open_store
+from omlx.runtime.dispatch import Dispatcher, Guest, SizeLearnedError
+from omlx.runtime.gate import Gate, Terms
 from omlx.runtime.lanes import WorkerLanes
+from omlx.runtime.memory import budget_bytes, needed_bytes
 from omlx.runtime.names import ModelNames
-from omlx.runtime.ticket import Ticket
+from omlx.runtime.ticket import Hooks, Ticket
 from omlx.stages import built_in_stages
 from omlx.stages.prefill import computing_of
-from omlx.text.chat import ChatPrompt
 from omlx.text.delta import Delta
 from omlx.types import Fingerprint
 
@@ -46,15 +49,6 @@ log = structlog.get_logger()
 
 #: How many finished requests are remembered.
 HISTORY = 256
-
-
-def with_template_options(request: Request, model: Model) -> Request:
-    """Return the request with the model's template options where it gives none."""
-    prompt = request.prompt
-    if not isinstance(prompt, ChatPrompt) or not model.template_options:
-        return request
-    options = {**model.template_options, **prompt.template_options}
-    return msgspec.structs.replace(request, prompt=msgspec.structs.replace(prompt, template_options=options))
 
 
 class Runtime:
@@ -72,8 +66,8 @@ class Runtime:
         self._names = ModelNames(settings)
         self._pipelines = load_pipelines(settings, base, built_in_stages())
         self._store = open_store(settings.cache, list(self._pipelines.values()))
-        self._pool = ModelPool(self._load_model)
-        self._device = DeviceThread(Executor(self._pool.get))
+        self._device = DeviceThread(Executor(self._get_model))
+        self._pool = ModelPool(self._read_model, self._device.call)
         self._lanes = WorkerLanes(self._device)
         self._costs = CostBook(profile_folder(settings.cache) if self._store is not None else None)
         self._services = Services(self._store, costs=self._costs)
@@ -81,28 +75,51 @@ class Runtime:
         self._listeners = Listeners()
         self._history: deque[RequestTrace] = deque(maxlen=HISTORY)
         self._described: dict[str, Model] = {}
-        self._admission: Admission[Ticket] = Admission(
-            settings.server.max_running, settings.server.max_queued
-        )
         self._closing = False
         self._fingerprints = self._configured_fingerprints()
+        self._sizes = {name: weight_bytes(model) for name, model in settings.models.items()}
+        self._dispatcher = self._make_dispatcher()
+        self._hooks = Hooks(
+            self._walk,
+            self._forget,
+            self._explain_started,
+            self._reserve,
+            self._listeners,
+            settings.server.request_timeout,
+        )
         self._adopt()
 
     def start(self) -> None:
-        """Start the device thread. A model is loaded when it is first asked for."""
+        """Start the device thread. A model is loaded when it is first asked for, or now if its settings say so."""
         self._device.start()
+        self._dispatcher.start()
+        for name, model in self.settings.models.items():
+            if model.preload:
+                self.preload(name)
 
     def preload(self, name: str | None = None) -> "Future[LoadedModel]":
         """Begin to load a model (the default one) before anyone asks for it."""
+        future = self._dispatcher.want(self._names.resolve(name))
+        future.add_done_callback(_log_failure)
+        return future
+
+    def load(self, name: str) -> "Future[ModelCard]":
+        """Have a model loaded, when its turn comes. Raises UnknownModelError, BusyError, TooLargeError."""
         resolved = self._names.resolve(name)
-        return self._device.call(lambda: self._pool.get(resolved))
+        return _then(self._dispatcher.want(resolved), lambda: self._card(resolved))
+
+    def unload(self, name: str) -> "Future[ModelCard]":
+        """Have a model unloaded; what it has cached stays. Raises InUseError while requests use it."""
+        resolved = self._names.resolve(name)
+        return _then(self._dispatcher.unload(resolved), lambda: self._card(resolved))
 
     def close(self) -> None:
         """Give up running requests, write what is queued, and stop."""
         self._closing = True
-        for ticket in self._admission.everyone():
-            ticket.cancel()
+        for guest in self._gate.everyone():
+            guest.cancel()
         self._wait_idle(timeout_s=5.0)
+        self._dispatcher.close()
         self._lanes.close()
         self._device.close()
         if self._store is not None:
@@ -111,7 +128,11 @@ class Runtime:
 
     def resolve(self, name: str | None) -> ModelCard:
         """Return the model that answers to a name. Raises UnknownModelError listing the names."""
-        return self._card(self._names.resolve(name))
+        asked = name or self._names.default()
+        card = self._card(self._names.resolve(asked))
+        if self._names.alias(asked) is None:
+            return card
+        return msgspec.structs.replace(card, name=asked, aliases=(), root=card.name)
 
     def models(self) -> tuple[ModelCard, ...]:
         """Return all configured models."""
@@ -120,14 +141,14 @@ class Runtime:
     def submit(self, request: Request, sink: Callable[[Delta], None]) -> Ticket:
         """Start a request and return at once; `sink` gets its deltas in order, from some other thread.
 
-        Raises BusyError when the queue is full or the server is stopping, UnknownModelError.
+        Raises BusyError when the queue is full or the server is stopping, UnknownModelError, and TooLargeError for a
+        model that the memory cannot hold.
         """
         if self._closing:
             raise BusyError("the server is stopping", hint="try again when it is back")
         name = self._names.resolve(request.model)
-        ticket = Ticket(request, name, sink, self._forget, self._listeners, self._explain_started)
-        if self._admission.enter(ticket):
-            self._begin(ticket)
+        ticket = Ticket(request, name, sink, self._hooks)
+        self._dispatcher.enter(ticket)
         return ticket
 
     def explain(self, request: Request, *, show_text: bool = False) -> Explanation:
@@ -137,7 +158,7 @@ class Runtime:
         """
         name = self._names.resolve(request.model)
         model = self._model(name)
-        asked = with_template_options(request, model)
+        asked = with_defaults(request, self._names.alias(request.model), model.template_options)
         found = self._explainer(name).dry(asked, model, show_text=show_text)
         log.info("request explained", request=request.id, dry=True, **log_fields(found))
         return found
@@ -152,47 +173,77 @@ class Runtime:
 
     def health(self) -> Health:
         """Return how things stand. Does not wait for the device."""
-        running, queued = self._admission.counts()
+        running, queued = self._gate.counts()
         stats = msgspec.to_builtins(self._store.stats()) if self._store is not None else None
         status = "ok" if self._device.alive() else "device thread is not running"
-        return Health(status, __version__, running, queued, self.models(), stats)
+        memory = msgspec.to_builtins(self._dispatcher.account())
+        return Health(status, __version__, running, queued, self.models(), stats, memory)
 
     def _card(self, name: str) -> ModelCard:
         settings = self.settings.models[name]
         loaded = self._pool.peek(name)
         return ModelCard(
             name,
-            settings.aliases,
+            tuple(settings.aliases),
             self._pipelines[name].name,
             loaded.model.window_tokens if loaded else settings.window_tokens,
             loaded is not None,
         )
 
-    def _load_model(self, name: str) -> LoadedModel:
+    def _make_dispatcher(self) -> Dispatcher:
+        server, models = self.settings.server, self.settings.models
+        terms = {name: Terms(model.pin, model.idle) for name, model in models.items()}
+        self._gate: Gate[Guest] = Gate(server.max_running, server.max_queued, terms)
+        return Dispatcher(
+            self._gate,
+            self._pool,
+            self._store,
+            budget=budget_bytes(server),
+            size=self._sizes.get,
+            pinned=frozenset(name for name, model in models.items() if model.pin),
+            on_loaded=self._model_loaded,
+        )
+
+    def _get_model(self, name: str) -> LoadedModel:
+        return self._pool.get(name)
+
+    def _read_model(self, name: str) -> ReadModel:
+        """Read a model's files, after a download if need be: on the loader thread.
+
+        Raises ModelLoadError, and SizeLearnedError when it could not be known before whether it fits.
+        """
         settings = self.settings.models[name]
         started = time.perf_counter()
-        loaded = load(
-            name, settings, resolve_folder(settings.path), computing_of(self._pipelines[name].stages)
-        )
+        folder = resolve_folder(settings.path)
+        known = self._sizes[name]
+        self._sizes[name] = weight_bytes(settings, folder)
+        if known is None:
+            raise SizeLearnedError(name)
+        found = read(name, settings, folder, computing_of(self._pipelines[name].stages))
+        log.info("model read", model=name, seconds=round(time.perf_counter() - started, 2))
+        return found
+
+    def _model_loaded(self, name: str, loaded: LoadedModel) -> None:
+        """Take note of the identity that a model has now: its files may not be those of the last time."""
+        self._described.pop(name, None)
         if self._fingerprints is not None:
-            self._fingerprints.add(loaded.model.fingerprint)
+            self._fingerprints[name] = loaded.model.fingerprint
             self._adopt()
         if loaded.layout is not None:
             self._costs.know(loaded.model.fingerprint, loaded.layout)
             self._save_costs()
-        log.info("model loaded", model=name, seconds=round(time.perf_counter() - started, 2))
-        return loaded
+        log.info("model loaded", model=name, bytes=loaded.nbytes)
 
-    def _configured_fingerprints(self) -> set[Fingerprint] | None:
-        """Return the identities of all configured models; None when one cannot be told.
+    def _configured_fingerprints(self) -> dict[str, Fingerprint] | None:
+        """Return the identities of all configured models by name; None when one cannot be told.
 
         Takes some 30 ms a model: no weights are read but samples.
         """
-        found = set()
+        found = {}
         for name, settings in self.settings.models.items():
             try:
                 folder = local_folder(settings.path)
-                found.add(identity(settings, folder, computing_of(self._pipelines[name].stages)))
+                found[name] = identity(settings, folder, computing_of(self._pipelines[name].stages))
             except ModelLoadError as error:
                 log.debug("no block is taken for an orphan", model=name, reason=str(error))
                 return None
@@ -201,7 +252,8 @@ class Runtime:
     def _adopt(self) -> None:
         """Tell the store which models are in use."""
         if self._store is not None:
-            self._store.adopt(frozenset(self._fingerprints) if self._fingerprints is not None else None)
+            known = self._fingerprints
+            self._store.adopt(frozenset(known.values()) if known is not None else None)
 
     def _save_costs(self) -> None:
         try:
@@ -209,31 +261,19 @@ class Runtime:
         except OSError as error:
             log.warning("profiles not saved", reason=str(error))
 
-    def _begin(self, ticket: Ticket) -> None:
-        """Run an admitted request: load its model if need be, then walk the chain."""
-        ticket.lap("queue")
-        loaded = self._pool.peek(ticket.model)
-        if loaded is not None:
-            self._walk(ticket, loaded)
-            return
-        future = self._device.call(lambda: self._pool.get(ticket.model))
-        future.add_done_callback(lambda done: self._after_load(ticket, done))
-
-    def _after_load(self, ticket: Ticket, future: "Future[LoadedModel]") -> None:
-        error = future.exception()
-        if error is None:
-            ticket.lap("load")
-            self._walk(ticket, future.result())
-        else:
-            if not isinstance(error, OmlxError):
-                log.error("model load failed", model=ticket.model, exc_info=error)
-            ticket.end(error if isinstance(error, OmlxError) else internal_error(error))
-
     def _walk(self, ticket: Ticket, loaded: LoadedModel) -> None:
-        request = with_template_options(ticket.request, loaded.model)
+        alias = self._names.alias(ticket.request.model)
+        request = with_defaults(ticket.request, alias, loaded.model.template_options)
         state = State(request, loaded.model, ticket.sink, ticket.announce, watch=ticket.watch)
         if ticket.attach(state):
             self._conductor.start(self._pipelines[ticket.model].stages, state, ticket.end)
+
+    def _reserve(self, ticket: Ticket, state: State) -> None:
+        """Count what the request's caches will take. Raises what refuses it."""
+        model = state.model
+        answer = ticket.request.max_tokens or model.max_tokens or model.window_tokens
+        need = needed_bytes(model.layout, len(state.tokens), answer, model.window_tokens)
+        self._dispatcher.reserve(ticket, need)
 
     def _model(self, name: str) -> Model:
         """Return the model: the loaded one, else what can be told of it without loading."""
@@ -258,10 +298,30 @@ class Runtime:
 
     def _forget(self, ticket: Ticket) -> None:
         self._history.append(ticket.trace())
-        for following in self._admission.leave(ticket):
-            self._begin(following)
+        self._dispatcher.leave(ticket)
 
     def _wait_idle(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
-        while self._admission.everyone() and time.monotonic() < deadline:
+        while self._gate.everyone() and time.monotonic() < deadline:
             time.sleep(0.01)
+
+
+def _then(done: "Future[Any]", answer: Callable[[], ModelCard]) -> "Future[ModelCard]":
+    """Return a future that has an answer once another one is done, or that one's error."""
+    following: Future[ModelCard] = Future()
+
+    def pass_on(_: "Future[Any]") -> None:
+        error = done.exception()
+        if error is not None:
+            following.set_exception(error)
+        else:
+            following.set_result(answer())
+
+    done.add_done_callback(pass_on)
+    return following
+
+
+def _log_failure(done: "Future[LoadedModel]") -> None:
+    error = done.exception()
+    if error is not None:
+        log.warning("model not preloaded", error=str(error))

@@ -3,10 +3,12 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
-from omlx.errors import CancelledError, OmlxError
+from omlx.errors import CancelledError, OmlxError, TimedOutError
+from omlx.models.loaded import LoadedModel
 from omlx.pipeline.explanation import Explanation, Writes
 from omlx.pipeline.request import Request
 from omlx.pipeline.state import State
@@ -17,45 +19,88 @@ from omlx.text.delta import Delta, Failed, Finished, Started, Usage
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a ticket has done for it.
+
+    Attributes:
+        walk: starts the request on its model.
+        forget: told when the request has ended.
+        explain: explains the request, when it asks for that.
+        reserve: counts the memory that the request will need. Raises what refuses it.
+        listeners: hear of its stages.
+        timeout_s: how long the request may take; None for as long as it likes.
+    """
+
+    walk: Callable[["Ticket", LoadedModel], None]
+    forget: Callable[["Ticket"], None]
+    explain: Callable[[State], Explanation]
+    reserve: Callable[["Ticket", State], None]
+    listeners: Listeners | None = None
+    timeout_s: float | None = None
+
+
 class Ticket:
-    """Carry one request's deltas to its sink, and end it exactly once.
+    """Carry one request's deltas to its sink, and end it exactly once. A `Guest` of the dispatcher.
 
     Args:
         request: what was asked.
         model: the configured name of its model.
         sink: gets the deltas, in order.
-        forget: told when the request has ended.
-        listeners: hear of its stages.
-        explain: explains the request, when it asks for that.
+        hooks: what is done for it.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        model: str,
-        sink: Callable[[Delta], None],
-        forget: Callable[["Ticket"], None],
-        listeners: Listeners | None = None,
-        explain: Callable[[State], Explanation] | None = None,
-    ) -> None:
+    def __init__(self, request: Request, model: str, sink: Callable[[Delta], None], hooks: Hooks) -> None:
         self.request = request
         self.model = model
         self.sink = sink
-        self.watch = Timeline(request.id, model, listeners)
-        self._forget = forget
-        self._explain = explain
+        self.watch = Timeline(request.id, model, hooks.listeners)
+        self._hooks = hooks
         self._explanation: Explanation | None = None
         self._error: OmlxError | None = None
         self._state: State | None = None
         self._cancelled = False
+        self._overdue: TimedOutError | None = None
         self._ended = False
         self._lock = threading.Lock()
-        self._mark = time.perf_counter()
+        self._mark = self._arrived = time.perf_counter()
+        self._part = "queue"
 
-    def lap(self, name: str) -> None:
-        """Add the time since the last lap (or the beginning) to a part of the request's seconds."""
-        self.watch.since(name, self._mark)
-        self._mark = time.perf_counter()
+    def loading(self) -> None:
+        """Take note that the request waits for its model from now on, not for its turn."""
+        if self._part == "queue":
+            self._lap("load")
+
+    def begin(self, loaded: LoadedModel) -> None:
+        """Start the request on its model."""
+        self._lap("")
+        self._hooks.walk(self, loaded)
+
+    def expire(self) -> None:
+        """Give the request up when its time is over."""
+        limit = self._hooks.timeout_s
+        if limit is None or self._overdue or time.perf_counter() - self._arrived < limit:
+            return
+        self._overdue = TimedOutError(
+            f"the request was not answered within {limit:g} s; it was in {self._where()}",
+            hint="raise server.request_timeout in models.toml",
+        )
+        self.cancel()
+
+    def _lap(self, following: str) -> None:
+        """Add the time since the last lap (or the beginning) to the part of the request's seconds that ends."""
+        self.watch.since(self._part, self._mark)
+        self._mark, self._part = time.perf_counter(), following
+
+    def _where(self) -> str:
+        """Return what the request waits for, in a word."""
+        state = self._state
+        if state is None:
+            return self._part
+        sequence = state.sequence
+        return (
+            "decode" if sequence is not None and sequence.offset >= sequence.prompt_tokens - 1 else "prefill"
+        )
 
     def attach(self, state: State) -> bool:
         """Take the state that walks the chain; False, and the end, when the request was cancelled before."""
@@ -78,8 +123,9 @@ class Ticket:
 
     def announce(self, state: State) -> None:
         """Tell the client's side that every check has passed; explain the request, before it writes anything."""
-        if self.request.explain and self._explain is not None:
-            self._explanation = self._explain(state)
+        self._hooks.reserve(self, state)
+        if self.request.explain:
+            self._explanation = self._hooks.explain(state)
         self.sink(Started(usage(state)))
 
     def end(self, error: OmlxError | None) -> None:
@@ -88,6 +134,8 @@ class Ticket:
             if self._ended:
                 return
             self._ended = True
+            if self._overdue is not None and isinstance(error, CancelledError):
+                error = self._overdue
             self._error = error
         self.sink(self._last_delta(error))
         self._log(error)
@@ -96,7 +144,7 @@ class Ticket:
             usage=usage(self._state) if self._state else None,
             error=str(error) if error else None,
         )
-        self._forget(self)
+        self._hooks.forget(self)
         # both know this ticket too: a cycle would keep the sequence's device memory for long
         self._state = self._error = None
 

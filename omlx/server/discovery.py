@@ -100,7 +100,7 @@ def _entry(name: str, card: ModelCard) -> ModelEntry:
         object="model",
         created=_STARTED,
         owned_by="omlx",
-        root=card.name,
+        root=card.root or card.name,
         aliases=card.aliases,
         loaded=card.loaded,
         max_model_len=card.window_tokens,

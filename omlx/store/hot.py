@@ -32,7 +32,7 @@ class HotTier:
 
     def __init__(self, budget_bytes: int, max_arrays: int = 16384, *, protected_share: float = 0.5) -> None:
         """`protected_share`: the part of the budget that new blocks cannot take from blocks used again."""
-        self._budget_bytes = budget_bytes
+        self._budget_bytes = self._limit_bytes = budget_bytes
         self._max_arrays = max_arrays
         self._protected_share = protected_share
         self._held: dict[BlockName, _Held] = {}
@@ -41,6 +41,11 @@ class HotTier:
         self._clock = 0
         self._evicted_records = 0
         self._refused_records = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes that are held."""
+        return self._size.bytes
 
     def holds(self, name: BlockName) -> bool:
         """Return whether any record of the block is here."""
@@ -100,6 +105,19 @@ class HotTier:
                 held.accessed = self._clock
                 held.uses += 1
 
+    def limit(self, num_bytes: int) -> tuple[Key, ...]:
+        """Hold at most so many bytes from now on, and never more than the budget; return what went for it.
+
+        Used or not, records go; only those that are pinned stay.
+        """
+        self._limit_bytes = max(0, min(num_bytes, self._budget_bytes))
+        loose = sum(held.cost.bytes for held in self._residents() if not held.pinned)
+        over = min(self._size.bytes - self._limit_bytes, loose)
+        if over <= 0:
+            return ()
+        demand = Demand(Cost(over, 0), self._limit_bytes, protected_share=0.0)
+        return self._evict(plan_eviction(list(self._residents()), demand))
+
     def pin(self, names: Iterable[BlockName]) -> None:
         """Keep these blocks, whether here now or later, until as many `unpin`."""
         for name in names:
@@ -157,19 +175,22 @@ class HotTier:
     def _make_room(self, need: Cost, keep: Collection[BlockName]) -> tuple[Key, ...] | None:
         """Evict until `need` fits; return what went, or None when it cannot fit."""
         over = Cost(
-            max(0, self._size.bytes + need.bytes - self._budget_bytes),
+            max(0, self._size.bytes + need.bytes - self._limit_bytes),
             max(0, self._size.arrays + need.arrays - self._max_arrays),
         )
         if not (over.bytes or over.arrays):
             return ()
-        if need.bytes > self._budget_bytes or need.arrays > self._max_arrays:
+        if need.bytes > self._limit_bytes or need.arrays > self._max_arrays:
             return None
-        demand = Demand(over, self._budget_bytes, need.bytes, keep, self._protected_share)
+        demand = Demand(over, self._limit_bytes, need.bytes, keep, self._protected_share)
         plan = plan_eviction(list(self._residents()), demand)
+        return None if plan is None else self._evict(plan)
+
+    def _evict(self, plan: tuple[Key, ...] | None) -> tuple[Key, ...]:
         for name, kind in plan or ():
             self.drop(name, kind)
         self._evicted_records += len(plan or ())
-        return plan
+        return plan or ()
 
     def _residents(self) -> Iterator[Resident]:
         for name, held in self._held.items():

@@ -175,6 +175,17 @@ class BlockStore:
             with self._catalog.lock:
                 self._hot.unpin(path)
 
+    def limit_hot(self, num_bytes: int) -> None:
+        """Let the hot tier hold at most so many bytes, until told otherwise."""
+        if self._hot is not None:
+            with self._catalog.lock:
+                self._catalog.sync([name for name, _ in self._hot.limit(num_bytes)])
+
+    def ram_bytes(self) -> tuple[int, int]:
+        """Return the bytes of the hot tier and of the queue of writes."""
+        hot = self._hot.nbytes if self._hot else 0
+        return hot, self._writer.stats().bytes if self._writer else 0
+
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything that is owed or queued is on disk or given up; False when the time ran out.
 

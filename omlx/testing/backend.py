@@ -2,8 +2,11 @@
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeAlias
+
+import msgspec
 
 import omlx
 from omlx.errors import RequestError, UnknownModelError
@@ -77,6 +80,20 @@ class ScriptedBackend:
     def models(self) -> tuple[ModelCard, ...]:
         """Return the models it was made with."""
         return self._models
+
+    def load(self, name: str) -> "Future[ModelCard]":
+        """Say that the model is loaded."""
+        return self._answer(msgspec.structs.replace(self.resolve(name), loaded=True))
+
+    def unload(self, name: str) -> "Future[ModelCard]":
+        """Say that the model is not loaded."""
+        return self._answer(msgspec.structs.replace(self.resolve(name), loaded=False))
+
+    @staticmethod
+    def _answer(card: ModelCard) -> "Future[ModelCard]":
+        done: Future[ModelCard] = Future()
+        done.set_result(card)
+        return done
 
     def submit(self, request: Request, sink: Sink) -> ScriptedTicket:
         """Play the script to `sink` from a thread of its own."""

@@ -14,6 +14,7 @@ BOUNDARIES = {
     "omlx.pipeline.conductor": 3,  # host and io lanes; who takes the work; pieces handed on
     "omlx.pipeline.third_party": 1,  # code that is not ours, while it is imported
     "omlx.engine.device": 3,  # the device loop
+    "omlx.models.pool": 1,  # the loader thread
     "omlx.store.writer": 1,  # the writer thread
     "omlx.server.answer": 1,  # a stream whose headers are out
     "omlx.server.boundary": 1,  # the HTTP handler
