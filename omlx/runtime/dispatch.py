@@ -267,9 +267,13 @@ class Dispatcher:
     def _tick(self) -> None:
         """End what is overdue, unload what is idle: the clock's thread."""
         while not self._stop.wait(TICK_S):
-            for guest in self._gate.everyone():
-                guest.expire()
+            self._expire()
             self._turn()
+
+    def _expire(self) -> None:
+        """End what is overdue. On its own: a loop's variable would hold the last guest, and that its model's weights."""
+        for guest in self._gate.everyone():
+            guest.expire()
 
 
 class _Wish:

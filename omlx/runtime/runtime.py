@@ -310,8 +310,8 @@ def _then(done: "Future[Any]", answer: Callable[[], ModelCard]) -> "Future[Model
     """Return a future that has an answer once another one is done, or that one's error."""
     following: Future[ModelCard] = Future()
 
-    def pass_on(_: "Future[Any]") -> None:
-        error = done.exception()
+    def pass_on(ended: "Future[Any]") -> None:
+        error = ended.exception()
         if error is not None:
             following.set_exception(error)
         else:

@@ -13,6 +13,7 @@ from omlx.server.chat.routes import complete_chat
 from omlx.server.completions.routes import complete_text
 from omlx.server.discovery import list_models, probe, probe_health, show_banner, show_health, show_model
 from omlx.server.identity import stamp
+from omlx.server.loading import load_or_unload
 from omlx.server.openai.errors import error_body
 from omlx.server.reply import Replies
 from omlx.server.taps import Taps
@@ -35,6 +36,7 @@ def create_app(backend: Backend, settings: ServerSettings) -> Litestar:
             complete_text,
             list_models,
             show_model,
+            load_or_unload,
             explain_request,
             list_traces,
             show_trace,

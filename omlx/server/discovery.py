@@ -53,7 +53,7 @@ def list_models(service: NamedDependency[Service]) -> ModelList:
     """List the models, each under its name and under its aliases."""
     cards = service.backend.models()
     return ModelList(
-        "list", tuple(_entry(name, card) for card in cards for name in (card.name, *card.aliases))
+        "list", tuple(entry_of(name, card) for card in cards for name in (card.name, *card.aliases))
     )
 
 
@@ -61,7 +61,7 @@ def list_models(service: NamedDependency[Service]) -> ModelList:
 def show_model(name: FromPath[str], service: NamedDependency[Service]) -> ModelEntry:
     """Show the model that answers to a name; names may contain slashes. Loads nothing."""
     asked = name.removeprefix("/")
-    return _entry(asked, service.backend.resolve(asked))
+    return entry_of(asked, service.backend.resolve(asked))
 
 
 @get("/health", sync_to_thread=False)
@@ -94,7 +94,8 @@ def _status(health: Health) -> int:
     return 200 if health.status == "ok" else 503
 
 
-def _entry(name: str, card: ModelCard) -> ModelEntry:
+def entry_of(name: str, card: ModelCard) -> ModelEntry:
+    """Return a model as clients see it under one of its names."""
     return ModelEntry(
         id=name,
         object="model",
