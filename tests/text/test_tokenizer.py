@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from omlx.errors import ModelLoadError, RequestError
 from omlx.text.chat import ChatPrompt, Message, ToolCall
-from omlx.text.tokenizer import FolderTokenizer, token_starts
+from omlx.text.tokenizer import FolderTokenizer, as_spans, token_starts
 from tests.tiny import TEMPLATES, make_sentencepiece, make_tokenizer
 
 CALLS = (
@@ -48,12 +48,12 @@ def test_starts_with_byte_fallback(tmp_path) -> None:
 
 def test_trimmed_offsets() -> None:
     """Space that offsets leave out belongs to the token after it."""
-    assert [0, 3, 7] == token_starts([(0, 3), (4, 7), (9, 12)]).tolist()
+    assert [0, 3, 7] == token_starts(as_spans([(0, 3), (4, 7), (9, 12)])).tolist()
 
 
 def test_token_across_characters() -> None:
     """A token that begins inside a character is cut together with the one that began it."""
-    assert [0, 1, 1, 3] == token_starts([(0, 1), (1, 3), (2, 3), (3, 4)]).tolist()
+    assert [0, 1, 1, 3] == token_starts(as_spans([(0, 1), (1, 3), (2, 3), (3, 4)])).tolist()
 
 
 def test_no_tokens(tokenizer) -> None:
