@@ -7,7 +7,8 @@
     │   ├── ContextLengthError     the prompt does not fit the window       HTTP 400
     │   ├── UnknownModelError      no such model                            HTTP 404
     │   ├── UnknownRequestError    no such request is remembered            HTTP 404
-    │   └── UnauthorizedError      the API key is missing or wrong          HTTP 401
+    │   ├── UnauthorizedError      the API key is missing or wrong          HTTP 401
+    │   └── ForbiddenError         another site's page may not ask          HTTP 403
     ├── BusyError              try again later                              HTTP 503
     ├── ModelLoadError         the weights or tokenizer cannot be used      HTTP 500
     ├── CancelledError         the client left, or the server is stopping   never sent
@@ -107,6 +108,13 @@ class UnauthorizedError(RequestError):
 
     status = 401
     kind = "authentication_error"
+
+
+class ForbiddenError(RequestError):
+    """The request came by a name or from a page that the server does not answer to."""
+
+    status = 403
+    kind = "permission_error"
 
 
 class BusyError(OmlxError):

@@ -16,8 +16,8 @@ is around it. So a text may be cut before any added token that is found there, o
 A piece begins with its token, not after it: a pre-tokenizer that treats the first word of a text in another way
 (Metaspace with `prepend_scheme = "first"`) then sees that the piece's words are not first, as in the whole.
 
-A tokenizer that chooses by chance (BPE with `dropout`) or is not of that library has no such cuts, and one that fails
-a trial on a few words is not trusted.
+A tokenizer that chooses by chance (BPE with `dropout`, Unigram that samples) or is not of that library has no such
+cuts, and one that fails a trial on a few words is not trusted.
 """
 
 import re
@@ -48,7 +48,9 @@ class Cutter:
 def find_cutter(tokenizer: Any) -> Cutter | None:
     """Return what cuts texts for a tokenizer of transformers; None when no place can be shown to be safe."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None or tokenizer.split_special_tokens or getattr(backend.model, "dropout", None):
+    if backend is None or tokenizer.split_special_tokens:
+        return None
+    if any(getattr(backend.model, chance, None) for chance in ("dropout", "alpha", "nbest_size")):
         return None
     found = [token for token in backend.get_added_tokens_decoder().values() if not token.normalized]
     safe = [token.content for token in found if _is_safe(token)]

@@ -155,7 +155,11 @@ def test_a_further_turn_tokenizes_what_is_new(tmp_path) -> None:
 def test_unsafe_tokenizers_are_not_cut(tmp_path) -> None:
     """No cut is offered for one that chooses by chance, none without a safe token, none outside the library."""
     chance = Tokenizer(models.BPE(_VOCABULARY, _MERGES, dropout=0.1))
-    assert None is find_cutter(FolderTokenizer(write(tmp_path, chance))._tokenizer())
+    tokenizer = FolderTokenizer(write(tmp_path, chance))._tokenizer()
+    assert None is find_cutter(tokenizer)
+    pieces = [("<unk>", 0.0), ("x", -1.0)]
+    tokenizer.backend_tokenizer.model = models.Unigram(pieces, unk_id=0, alpha=0.1, nbest_size=2)
+    assert None is find_cutter(tokenizer)
     bare = make_tokenizer(tmp_path)
     tokenizer = FolderTokenizer(bare)._tokenizer()
     assert find_cutter(tokenizer) is not None
