@@ -25,7 +25,10 @@ class ModelCard(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The state of the whole. `status` is "ok", or says in one word what is wrong."""
+    """The state of the whole. `status` is "ok", or says in one word what is wrong.
+
+    `totals`: what all requests since the start have cost together, see `omlx.runtime.totals.Sums`.
+    """
 
     status: str
     version: str
@@ -33,6 +36,7 @@ class Health(msgspec.Struct, frozen=True):
     queued: int = 0
     models: tuple[ModelCard, ...] = ()
     cache: dict[str, Any] | None = None
+    totals: dict[str, Any] | None = None
 
 
 class Ticket(Protocol):

@@ -36,6 +36,7 @@ from omlx.runtime.compose import open_store
 from omlx.runtime.lanes import WorkerLanes
 from omlx.runtime.names import ModelNames
 from omlx.runtime.ticket import Ticket
+from omlx.runtime.totals import Totals
 from omlx.stages import built_in_stages
 from omlx.stages.prefill import computing_of
 from omlx.text.chat import ChatPrompt
@@ -80,6 +81,7 @@ class Runtime:
         self._conductor = Conductor(self._services, self._lanes)
         self._listeners = Listeners()
         self._history: deque[RequestTrace] = deque(maxlen=HISTORY)
+        self._totals = Totals()
         self._described: dict[str, Model] = {}
         self._admission: Admission[Ticket] = Admission(
             settings.server.max_running, settings.server.max_queued
@@ -155,7 +157,8 @@ class Runtime:
         running, queued = self._admission.counts()
         stats = msgspec.to_builtins(self._store.stats()) if self._store is not None else None
         status = "ok" if self._device.alive() else "device thread is not running"
-        return Health(status, __version__, running, queued, self.models(), stats)
+        totals = msgspec.to_builtins(self._totals.sums())
+        return Health(status, __version__, running, queued, self.models(), stats, totals=totals)
 
     def _card(self, name: str) -> ModelCard:
         settings = self.settings.models[name]
@@ -257,7 +260,9 @@ class Runtime:
         return found
 
     def _forget(self, ticket: Ticket) -> None:
-        self._history.append(ticket.trace())
+        ended = ticket.trace()
+        self._history.append(ended)
+        self._totals.add(ended)
         for following in self._admission.leave(ticket):
             self._begin(following)
 

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 
 import structlog
 
@@ -80,7 +81,7 @@ class Ticket:
         """Tell the client's side that every check has passed; explain the request, before it writes anything."""
         if self.request.explain and self._explain is not None:
             self._explanation = self._explain(state)
-        self.sink(Started(usage(state)))
+        self.sink(Started(usage(state), dict(self.watch.seconds)))
 
     def end(self, error: OmlxError | None) -> None:
         """Send the last delta and forget the request. Only the first call counts."""
@@ -129,14 +130,16 @@ class Ticket:
         return Finished(state.answer.reason, usage(state), dict(self.watch.seconds), self._explanation)
 
     def _log(self, error: OmlxError | None) -> None:
-        counts = usage(self._state) if self._state else None
+        ended = self.trace()
         log.info(
             "request ended",
-            request=self.request.id,
-            model=self.model,
+            request=ended.id,
+            model=ended.model,
             error=str(error) if error else None,
-            prompt_tokens=counts.prompt_tokens if counts else 0,
-            cached_tokens=counts.cached_tokens if counts else 0,
-            completion_tokens=counts.completion_tokens if counts else 0,
+            **asdict(ended.usage),
+            hot_bytes=ended.hot_bytes,
+            cold_bytes=ended.cold_bytes,
+            written_bytes=ended.written.nbytes,
+            total_s=round(ended.total_s, 4),
             seconds={name: round(value, 4) for name, value in self.watch.seconds.items()},
         )
