@@ -84,20 +84,26 @@ class Ticket:
         self.sink(Started(usage(state), dict(self.watch.seconds)))
 
     def end(self, error: OmlxError | None) -> None:
-        """Send the last delta and forget the request. Only the first call counts."""
+        """Forget the request and send the last delta. Only the first call counts.
+
+        Why in that order: who has the answer finds its trace, and a server that is idle again.
+        """
         with self._lock:
             if self._ended:
                 return
             self._ended = True
             self._error = error
-        self.sink(self._last_delta(error))
+        last = self._last_delta(error)
         self._log(error)
         self.watch.say(
             "failed" if error else "finished",
             usage=usage(self._state) if self._state else None,
             error=str(error) if error else None,
         )
-        self._forget(self)
+        try:
+            self._forget(self)
+        finally:
+            self.sink(last)
         # both know this ticket too: a cycle would keep the sequence's device memory for long
         self._state = self._error = None
 

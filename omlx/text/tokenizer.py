@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import structlog
 
 from omlx.errors import ModelLoadError, RequestError
 from omlx.text.chat import ChatPrompt
@@ -15,6 +16,17 @@ from omlx.text.pieces import Cutter, find_cutter
 from omlx.text.seams import Encoding
 from omlx.text.template import Row, TemplateShape, probe_shape, template_rows
 from omlx.types import Tokens, as_tokens
+
+log = structlog.get_logger()
+
+_PROBE_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "zqtool",
+        "description": "zqdescription",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
 
 #: What a tokenizer may hold of texts it has tokenized: some 50 conversations of 24,000 tokens.
 MEMO_BYTES = 32 * 1024**2
@@ -34,6 +46,7 @@ class FolderTokenizer:
         self._lock = threading.RLock()
         self._loaded = loaded
         self._shapes: dict[str, TemplateShape] = {}
+        self._tools_dropped: dict[str, bool] = {}
         self._memo = PieceMemo(self._spell, memo_bytes)
         self._cutter: Cutter | None = None
         self._may_cut = memo_bytes > 0
@@ -46,6 +59,8 @@ class FolderTokenizer:
         with self._lock:
             source = self._template(prompt)
             options = self._options(prompt)
+            if prompt.tools:
+                self._drops_tools(source)
             rows = template_rows(prompt.messages, self._shape(source))
             tools = list(prompt.tools) or None
             try:
@@ -98,6 +113,23 @@ class FolderTokenizer:
         """Return what the chat template renders in place. Raises RequestError when the model has none."""
         with self._lock:
             return self._shape(self._template(ChatPrompt(())))
+
+    def drops_tools(self) -> bool:
+        """Tell whether the chat template leaves tools out of the prompt."""
+        with self._lock:
+            return self._drops_tools(self._template(ChatPrompt((), (_PROBE_TOOL,))))
+
+    def _drops_tools(self, source: str) -> bool:
+        """Try a template with a tool, once; say in the log when it does not come out."""
+        if source not in self._tools_dropped:
+            try:
+                text = self._apply(source, [{"role": "user", "content": "zquser"}], [_PROBE_TOOL], False, {})
+            except _template_errors():
+                text = "zqtool"  # not an answer to what was asked: nothing is claimed
+            self._tools_dropped[source] = "zqtool" not in text
+            if self._tools_dropped[source]:
+                log.warning("the chat template leaves tools out of the prompt", model=self.folder.name)
+        return self._tools_dropped[source]
 
     def _tokenizer(self) -> Any:
         if self._loaded is None:
