@@ -9,7 +9,8 @@
     │   ├── TooLargeError          it can never fit the memory              HTTP 400
     │   ├── InUseError             requests are using what is to go         HTTP 409
     │   ├── UnknownRequestError    no such request is remembered            HTTP 404
-    │   └── UnauthorizedError      the API key is missing or wrong          HTTP 401
+    │   ├── UnauthorizedError      the API key is missing or wrong          HTTP 401
+    │   └── ForbiddenError         another site's page may not ask          HTTP 403
     ├── BusyError              try again later                              HTTP 503
     ├── TimedOutError          it took longer than the server allows        HTTP 504
     ├── ModelLoadError         the weights or tokenizer cannot be used      HTTP 500
@@ -126,6 +127,13 @@ class UnauthorizedError(RequestError):
 
     status = 401
     kind = "authentication_error"
+
+
+class ForbiddenError(RequestError):
+    """The request came by a name or from a page that the server does not answer to."""
+
+    status = 403
+    kind = "permission_error"
 
 
 class BusyError(OmlxError):

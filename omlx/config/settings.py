@@ -38,6 +38,8 @@ class ServerSettings(Table, frozen=True):
         host: the address to listen on; 0.0.0.0 is every one.
         port: the port to listen on; 0 picks a free one.
         api_key: clients must send it; without one, anybody who reaches the address may ask.
+        allowed_hosts: names by which clients may address the server, besides those of this machine; "*" allows all.
+        allowed_origins: web pages that may ask, as in "http://localhost:3000"; "*" allows all.
         keep_alive: the longest silence on a stream before a comment line is sent.
         max_running: requests that run at once.
         max_queued: requests that may wait; more are told to come back.
@@ -50,6 +52,8 @@ class ServerSettings(Table, frozen=True):
     host: str = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8321
     api_key: str | None = None
+    allowed_hosts: tuple[str, ...] = ("host.docker.internal",)
+    allowed_origins: tuple[str, ...] = ()
     keep_alive: Duration = Duration(5.0)
     max_running: PositiveInt = 8
     max_queued: PositiveInt = 64

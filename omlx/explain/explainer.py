@@ -25,6 +25,7 @@ from omlx.prefix.match import Match
 from omlx.stages.lookup import LookupStage
 from omlx.stages.writeback import WritebackStage
 from omlx.store.preview import TierView
+from omlx.text.chat import ChatPrompt
 
 T = TypeVar("T")
 
@@ -138,6 +139,9 @@ class Explainer:
         notes = []
         if state.model.uncached_reason:
             notes.append(f"this model runs uncached: {state.model.uncached_reason}")
+        prompt = state.prompt or state.request.prompt
+        if isinstance(prompt, ChatPrompt) and prompt.tools and state.model.tokenizer.drops_tools():
+            notes.append("the model is not told of the tools: its chat template leaves them out")
         if self._source == "disk":
             notes.append("no server was asked: what one holds in RAM alone is not counted")
         if not rates_known:

@@ -30,7 +30,10 @@ class ModelCard(msgspec.Struct, frozen=True):
 
 
 class Health(msgspec.Struct, frozen=True):
-    """The state of the whole. `status` is "ok", or says in one word what is wrong; `memory` is in bytes."""
+    """The state of the whole. `status` is "ok", or says in one word what is wrong; `memory` is in bytes.
+
+    `totals`: what all requests since the start have cost together, see `omlx.runtime.totals.Sums`.
+    """
 
     status: str
     version: str
@@ -39,6 +42,7 @@ class Health(msgspec.Struct, frozen=True):
     models: tuple[ModelCard, ...] = ()
     cache: dict[str, Any] | None = None
     memory: dict[str, int | None] | None = None
+    totals: dict[str, Any] | None = None
 
 
 class Ticket(Protocol):

@@ -271,7 +271,7 @@ class Dispatcher:
             self._turn()
 
     def _expire(self) -> None:
-        """End what is overdue. On its own: a loop's variable would hold the last guest, and that its model's weights."""
+        """End what is overdue. On its own: a loop's variable would hold the last guest, and its model's weights."""
         for guest in self._gate.everyone():
             guest.expire()
 

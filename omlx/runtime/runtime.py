@@ -40,6 +40,7 @@ from omlx.runtime.lanes import WorkerLanes
 from omlx.runtime.memory import budget_bytes, needed_bytes
 from omlx.runtime.names import ModelNames
 from omlx.runtime.ticket import Hooks, Ticket
+from omlx.runtime.totals import Totals
 from omlx.stages import built_in_stages
 from omlx.stages.prefill import computing_of
 from omlx.text.delta import Delta
@@ -74,6 +75,7 @@ class Runtime:
         self._conductor = Conductor(self._services, self._lanes)
         self._listeners = Listeners()
         self._history: deque[RequestTrace] = deque(maxlen=HISTORY)
+        self._totals = Totals()
         self._described: dict[str, Model] = {}
         self._closing = False
         self._fingerprints = self._configured_fingerprints()
@@ -177,7 +179,8 @@ class Runtime:
         stats = msgspec.to_builtins(self._store.stats()) if self._store is not None else None
         status = "ok" if self._device.alive() else "device thread is not running"
         memory = msgspec.to_builtins(self._dispatcher.account())
-        return Health(status, __version__, running, queued, self.models(), stats, memory)
+        totals = msgspec.to_builtins(self._totals.sums())
+        return Health(status, __version__, running, queued, self.models(), stats, memory, totals)
 
     def _card(self, name: str) -> ModelCard:
         settings = self.settings.models[name]
@@ -297,7 +300,9 @@ class Runtime:
         return found
 
     def _forget(self, ticket: Ticket) -> None:
-        self._history.append(ticket.trace())
+        ended = ticket.trace()
+        self._history.append(ended)
+        self._totals.add(ended)
         self._dispatcher.leave(ticket)
 
     def _wait_idle(self, timeout_s: float) -> None:

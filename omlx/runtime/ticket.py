@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import structlog
 
@@ -126,10 +126,13 @@ class Ticket:
         self._hooks.reserve(self, state)
         if self.request.explain:
             self._explanation = self._hooks.explain(state)
-        self.sink(Started(usage(state)))
+        self.sink(Started(usage(state), dict(self.watch.seconds)))
 
     def end(self, error: OmlxError | None) -> None:
-        """Send the last delta and forget the request. Only the first call counts."""
+        """Forget the request and send the last delta. Only the first call counts.
+
+        Why in that order: who has the answer finds its trace, and a server that is idle again.
+        """
         with self._lock:
             if self._ended:
                 return
@@ -137,14 +140,17 @@ class Ticket:
             if self._overdue is not None and isinstance(error, CancelledError):
                 error = self._overdue
             self._error = error
-        self.sink(self._last_delta(error))
+        last = self._last_delta(error)
         self._log(error)
         self.watch.say(
             "failed" if error else "finished",
             usage=usage(self._state) if self._state else None,
             error=str(error) if error else None,
         )
-        self._hooks.forget(self)
+        try:
+            self._hooks.forget(self)
+        finally:
+            self.sink(last)
         # both know this ticket too: a cycle would keep the sequence's device memory for long
         self._state = self._error = None
 
@@ -177,14 +183,16 @@ class Ticket:
         return Finished(state.answer.reason, usage(state), dict(self.watch.seconds), self._explanation)
 
     def _log(self, error: OmlxError | None) -> None:
-        counts = usage(self._state) if self._state else None
+        ended = self.trace()
         log.info(
             "request ended",
-            request=self.request.id,
-            model=self.model,
+            request=ended.id,
+            model=ended.model,
             error=str(error) if error else None,
-            prompt_tokens=counts.prompt_tokens if counts else 0,
-            cached_tokens=counts.cached_tokens if counts else 0,
-            completion_tokens=counts.completion_tokens if counts else 0,
+            **asdict(ended.usage),
+            hot_bytes=ended.hot_bytes,
+            cold_bytes=ended.cold_bytes,
+            written_bytes=ended.written.nbytes,
+            total_s=round(ended.total_s, 4),
             seconds={name: round(value, 4) for name, value in self.watch.seconds.items()},
         )

@@ -9,7 +9,7 @@ An answer that is not streamed sends nothing before it is complete: its status c
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -27,6 +27,7 @@ from omlx.server.identity import request_id
 from omlx.server.reply import Replies, Reply
 from omlx.server.sse import HEADERS, KEEP_ALIVE
 from omlx.server.taps import Taps
+from omlx.server.timing import timing_headers
 from omlx.text.delta import Delta, Failed, Finished
 
 #: How long a stream's headers wait for the first delta: clients expect them within a second.
@@ -72,19 +73,30 @@ class Service:
             reply = stack.enter_context(self.replies.submit(request))
             if not stream:
                 deltas = await while_connected(http.receive, reply.take_all())
-                return ASGIResponse(body=msgspec.json.encode(dialect.whole(deltas)))
+                headers = timing_headers(http.headers, deltas)
+                return ASGIResponse(body=msgspec.json.encode(dialect.whole(deltas)), headers=headers)
             first = await while_connected(http.receive, reply.peek(HEADERS_WITHIN_S))
             if isinstance(first, Failed):
                 raise first.error
-            return EventStream(reply, dialect, self.settings.keep_alive, stack.pop_all().close)
+            headers = timing_headers(http.headers, [first])
+            return EventStream(reply, dialect, self.settings.keep_alive, stack.pop_all().close, headers)
 
 
 class EventStream:
-    """The response that sends a reply as server-sent events. `close` is called however it ends."""
+    """The response that sends a reply as server-sent events. `close` is called however it ends.
+
+    `headers` are sent besides those of every stream.
+    """
 
     def __init__(
-        self, reply: Reply, dialect: Dialect, keep_alive_s: float, close: Callable[[], None]
+        self,
+        reply: Reply,
+        dialect: Dialect,
+        keep_alive_s: float,
+        close: Callable[[], None],
+        headers: Mapping[str, str],
     ) -> None:
+        self._headers = [*HEADERS, *((name.encode(), value.encode()) for name, value in headers.items())]
         self._reply = reply
         self._dialect = dialect
         self._keep_alive_s = keep_alive_s
@@ -94,7 +106,7 @@ class EventStream:
         """Send headers and events until the answer is over or the client has left."""
         try:
             with contextlib.suppress(CancelledError):
-                await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
+                await send({"type": "http.response.start", "status": 200, "headers": self._headers})
                 await while_connected(receive, self._send_events(send))
         finally:
             self._close()

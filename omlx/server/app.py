@@ -1,6 +1,7 @@
 """The application: every route, and what holds for all of them."""
 
 from litestar import Litestar, Router
+from litestar.config.cors import CORSConfig
 from litestar.datastructures import State
 from litestar.di import Provide
 
@@ -14,6 +15,7 @@ from omlx.server.completions.routes import complete_text
 from omlx.server.discovery import list_models, probe, probe_health, show_banner, show_health, show_model
 from omlx.server.identity import stamp
 from omlx.server.loading import load_or_unload
+from omlx.server.neighbours import neighbour_guard
 from omlx.server.openai.errors import error_body
 from omlx.server.reply import Replies
 from omlx.server.taps import Taps
@@ -25,7 +27,7 @@ def create_app(backend: Backend, settings: ServerSettings) -> Litestar:
 
     Its `state.replies` are the answers under way, `state.taps` the streams of events.
 
-    Other origins get no CORS headers, and no page of API documentation is served.
+    Other origins get no CORS headers but those in the settings, and no page of API documentation is served.
     """
     replies, taps = Replies(backend), Taps()
     service = Service(backend, replies, settings, taps)
@@ -46,6 +48,10 @@ def create_app(backend: Backend, settings: ServerSettings) -> Litestar:
     )
     return Litestar(
         route_handlers=[openai, show_health, probe_health, show_banner, probe],
+        guards=[neighbour_guard(settings)],
+        cors_config=CORSConfig(allow_origins=list(settings.allowed_origins))
+        if settings.allowed_origins
+        else None,
         dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
         exception_handlers={Exception: exception_handler(error_body)},
         before_send=[stamp],

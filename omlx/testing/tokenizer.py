@@ -55,6 +55,10 @@ class ByteTokenizer:
         parts = [_TEXTS[token].encode() if token in _TEXTS else bytes([token]) for token in tokens.tolist()]
         return b"".join(parts).decode("utf-8", "replace")
 
+    def drops_tools(self) -> bool:
+        """Return False: they are rendered."""
+        return False
+
 
 def _turn(role: str, content: str) -> str:
     return f"<|im_start|>{role}\n{content}<|im_end|>\n"

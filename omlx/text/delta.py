@@ -46,9 +46,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The request has passed every check and goes to the device. First in the stream, at most once."""
+    """The request has passed every check and goes to the device. First in the stream, at most once.
+
+    `seconds` maps each part that is over (queue, load, stages) to the time spent in it.
+    """
 
     usage: Usage
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,10 @@ class Tokenizer(Protocol):
         """Return the text of `tokens`, special tokens included."""
         ...
 
+    def drops_tools(self) -> bool:
+        """Tell whether the chat template leaves tools out of the prompt."""
+        ...
+
 
 class AnswerParser(Protocol):
     """Turn generated tokens into deltas: text, reasoning, tool calls; find stop strings."""

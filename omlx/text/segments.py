@@ -209,7 +209,7 @@ def _generation_start(parts: list[_Part], text: str, wrappers: Wrappers) -> int 
 def _segments(cuts: list[_Cut], encoding: Encoding, text: str) -> tuple[Segment, ...]:
     """Return the cuts as token ranges; empty ones and a lone first token (beginning of text) are left out."""
     num_tokens = len(encoding.tokens)
-    starts = [_token_at(cut.at, encoding, text) for cut in cuts]
+    starts = _tokens_at([cut.at for cut in cuts], encoding, text)
     if len(cuts) > 1 and starts[1] == 1:
         cuts, starts = cuts[1:], [0, *starts[2:]]
     segments = []
@@ -219,14 +219,15 @@ def _segments(cuts: list[_Cut], encoding: Encoding, text: str) -> tuple[Segment,
     return tuple(segments)
 
 
-def _token_at(char: int, encoding: Encoding, text: str) -> int:
-    """Return the first token that begins at `char`, or the one that `char` lies inside."""
-    if char <= 0:
-        return 0
-    if char >= len(text):
-        return len(encoding.tokens)
-    around = int(np.searchsorted(encoding.starts, char, side="right")) - 1
-    return int(np.searchsorted(encoding.starts, encoding.starts[around], side="left"))
+def _tokens_at(chars: list[int], encoding: Encoding, text: str) -> list[int]:
+    """Return for each character the first token that begins there, or the one that the character lies inside."""
+    if not len(encoding.starts):
+        return [0] * len(chars)
+    around = np.searchsorted(encoding.starts, chars, side="right") - 1
+    first = np.searchsorted(encoding.starts, encoding.starts[around], side="left")
+    first[np.asarray(chars) <= 0] = 0
+    first[np.asarray(chars) >= len(text)] = len(encoding.tokens)
+    return [int(token) for token in first]
 
 
 def _probed(prompt: ChatPrompt, probe: str) -> ChatPrompt:

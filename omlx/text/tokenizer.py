@@ -2,32 +2,54 @@
 
 import re
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import structlog
 
 from omlx.errors import ModelLoadError, RequestError
 from omlx.text.chat import ChatPrompt
+from omlx.text.memo import PieceMemo, Spans, Spelled
+from omlx.text.pieces import Cutter, find_cutter
 from omlx.text.seams import Encoding
 from omlx.text.template import Row, TemplateShape, probe_shape, template_rows
 from omlx.types import Tokens, as_tokens
+
+log = structlog.get_logger()
+
+_PROBE_TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": "zqtool",
+        "description": "zqdescription",
+        "parameters": {"type": "object", "properties": {}},
+    },
+}
+
+#: What a tokenizer may hold of texts it has tokenized: some 50 conversations of 24,000 tokens.
+MEMO_BYTES = 32 * 1024**2
 
 
 class FolderTokenizer:
     """A `Tokenizer` read from a model folder on first use. One lock around all calls.
 
     `loaded` is the folder's transformers tokenizer, where someone has it already: reading one with 262k
-    tokens takes 3-5 s.
+    tokens takes 3-5 s. `memo_bytes` bounds what is remembered of texts; 0 remembers nothing.
 
     Why a lock: two threads that encode with one fast tokenizer at once fail with "Already borrowed".
     """
 
-    def __init__(self, folder: Path, loaded: Any = None) -> None:
+    def __init__(self, folder: Path, loaded: Any = None, *, memo_bytes: int = MEMO_BYTES) -> None:
         self.folder = folder
         self._lock = threading.RLock()
         self._loaded = loaded
         self._shapes: dict[str, TemplateShape] = {}
+        self._tools_dropped: dict[str, bool] = {}
+        self._memo = PieceMemo(self._spell, memo_bytes)
+        self._cutter: Cutter | None = None
+        self._may_cut = memo_bytes > 0
 
     def render(self, prompt: ChatPrompt, *, add_generation_prompt: bool = True) -> str:
         """Return the prompt's text by the model's chat template.
@@ -37,6 +59,8 @@ class FolderTokenizer:
         with self._lock:
             source = self._template(prompt)
             options = self._options(prompt)
+            if prompt.tools:
+                self._drops_tools(source)
             rows = template_rows(prompt.messages, self._shape(source))
             tools = list(prompt.tools) or None
             try:
@@ -45,16 +69,36 @@ class FolderTokenizer:
                 raise _refusal(error, prompt) from error
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> Encoding:
-        """Return the tokens of `text`. A rendered chat brings its own special tokens."""
+        """Return the tokens of `text`. A rendered chat brings its own special tokens.
+
+        What was tokenized before is remembered where that is exact (`omlx.text.pieces`).
+        """
         with self._lock:
-            found = self._tokenizer()(
-                text,
-                add_special_tokens=add_special_tokens,
-                return_offsets_mapping=True,
-                return_attention_mask=False,
-                verbose=False,
-            )
-        return Encoding(as_tokens(found["input_ids"]), token_starts(found["offset_mapping"]))
+            cutter = None if add_special_tokens else self._found_cutter()
+            pieces = cutter.pieces(text) if cutter else [text]
+            if len(pieces) > 1:
+                found = self._memo.spell(pieces)
+            else:
+                [found] = self._spell(pieces, add_special_tokens=add_special_tokens)
+        return Encoding(found.tokens, token_starts(found.spans))
+
+    def _found_cutter(self) -> Cutter | None:
+        """Return what cuts texts for this tokenizer; looked for once."""
+        if self._may_cut and self._cutter is None:
+            self._cutter = find_cutter(self._tokenizer())
+            self._may_cut = self._cutter is not None
+        return self._cutter
+
+    def _spell(self, texts: Sequence[str], *, add_special_tokens: bool = False) -> list[Spelled]:
+        found = self._tokenizer()(
+            list(texts),
+            add_special_tokens=add_special_tokens,
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+            verbose=False,
+        )
+        pairs = zip(found["input_ids"], found["offset_mapping"], strict=True)
+        return [Spelled(as_tokens(ids), as_spans(spans)) for ids, spans in pairs]
 
     def decode(self, tokens: Tokens) -> str:
         """Return the text of `tokens`, special tokens included."""
@@ -69,6 +113,23 @@ class FolderTokenizer:
         """Return what the chat template renders in place. Raises RequestError when the model has none."""
         with self._lock:
             return self._shape(self._template(ChatPrompt(())))
+
+    def drops_tools(self) -> bool:
+        """Tell whether the chat template leaves tools out of the prompt."""
+        with self._lock:
+            return self._drops_tools(self._template(ChatPrompt((), (_PROBE_TOOL,))))
+
+    def _drops_tools(self, source: str) -> bool:
+        """Try a template with a tool, once; say in the log when it does not come out."""
+        if source not in self._tools_dropped:
+            try:
+                text = self._apply(source, [{"role": "user", "content": "zquser"}], [_PROBE_TOOL], False, {})
+            except _template_errors():
+                text = "zqtool"  # not an answer to what was asked: nothing is claimed
+            self._tools_dropped[source] = "zqtool" not in text
+            if self._tools_dropped[source]:
+                log.warning("the chat template leaves tools out of the prompt", model=self.folder.name)
+        return self._tools_dropped[source]
 
     def _tokenizer(self) -> Any:
         if self._loaded is None:
@@ -125,16 +186,20 @@ class FolderTokenizer:
         )
 
 
-def token_starts(offsets: list[tuple[int, int]]) -> Tokens:
+def as_spans(offsets: Sequence[tuple[int, int]]) -> Spans:
+    """Return pairs of characters as an array: `(n, 2) int32`."""
+    return np.asarray(offsets, dtype=np.int32).reshape(-1, 2)
+
+
+def token_starts(spans: Spans) -> Tokens:
     """Return the character at which each token begins, from its `(start, end)` characters: `(n,)` int32.
 
     A token that begins inside a character (byte-level BPE, byte fallback) gets the start of the token that
     began that character, so that tokens with one start are cut together. Space that offsets leave out (a
     tokenizer that trims them) belongs to the token after it.
     """
-    if not offsets:
+    if not len(spans):
         return as_tokens([])
-    spans = np.asarray(offsets, dtype=np.int32).reshape(-1, 2)
     ends = np.maximum.accumulate(spans[:, 1])
     before = np.concatenate([np.zeros(1, np.int32), ends[:-1]])
     starts = np.where(spans[:, 0] < before, 0, before)

@@ -19,6 +19,7 @@ from omlx.pipeline.timeline import RequestTrace
 from omlx.server.dialects import read_request
 from tests.explain.conftest import pipeline
 from tests.serving import serving, settings_for, trace
+from tests.tiny import CHATML, SMOL
 from tests.tiny_models import make_model
 
 TRACED = {"x-omlx-trace": "1"}
@@ -232,3 +233,16 @@ def test_a_tap_can_be_narrowed(server):
     events = _events(server, "?model=tiny&stage=prefill", "finished", act)
     assert ["arrived", "began", "ended", "finished"] == [name for name, _ in events]
     assert 404 == server.http.get("/v1/tap", params={"model": "nobody"}).status_code
+
+
+@pytest.mark.parametrize("template", [SMOL, CHATML])
+def test_dropped_tools_are_told(tmp_path, template):
+    """An explanation says when the template leaves tools out, and only then."""
+    settings = settings_for(make_model(tmp_path / "model", "llama", template=template), tmp_path / "cache")
+    tool = {"type": "function", "function": {"name": "read"}}
+    body = {"messages": [{"role": "user", "content": "hi"}], "tools": [tool]}
+    with serving(settings) as server:
+        told = explained(server, "/v1/chat/completions", body).notes
+        without = explained(server, "/v1/chat/completions", {**body, "tools": []}).notes
+    assert (template == SMOL) == any("not told of the tools" in note for note in told)
+    assert not any("tools" in note for note in without)

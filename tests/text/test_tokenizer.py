@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from omlx.errors import ModelLoadError, RequestError
 from omlx.text.chat import ChatPrompt, Message, ToolCall
-from omlx.text.tokenizer import FolderTokenizer, token_starts
+from omlx.text.tokenizer import FolderTokenizer, as_spans, token_starts
 from tests.tiny import TEMPLATES, make_sentencepiece, make_tokenizer
 
 CALLS = (
@@ -48,12 +49,12 @@ def test_starts_with_byte_fallback(tmp_path) -> None:
 
 def test_trimmed_offsets() -> None:
     """Space that offsets leave out belongs to the token after it."""
-    assert [0, 3, 7] == token_starts([(0, 3), (4, 7), (9, 12)]).tolist()
+    assert [0, 3, 7] == token_starts(as_spans([(0, 3), (4, 7), (9, 12)])).tolist()
 
 
 def test_token_across_characters() -> None:
     """A token that begins inside a character is cut together with the one that began it."""
-    assert [0, 1, 1, 3] == token_starts([(0, 1), (1, 3), (2, 3), (3, 4)]).tolist()
+    assert [0, 1, 1, 3] == token_starts(as_spans([(0, 1), (1, 3), (2, 3), (3, 4)])).tolist()
 
 
 def test_no_tokens(tokenizer) -> None:
@@ -169,3 +170,17 @@ def test_import_is_light() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "[]" == done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_tools_that_a_template_drops_are_never_silent(tmp_path, name) -> None:
+    """A template that leaves tools out is known for it, and the log says so once, at the first request with tools."""
+    tool = {"type": "function", "function": {"name": "read", "description": "d", "parameters": {}}}
+    tokenizer = FolderTokenizer(make_tokenizer(tmp_path, TEMPLATES[name]))
+    with capture_logs() as logs:
+        tokenizer.render(ChatPrompt((Message("user", "hi"),)))
+        assert [] == logs
+        texts = [tokenizer.render(ChatPrompt((Message("user", "hi"),), (tool,))) for _ in range(2)]
+    drops = name in {"qwen3", "gemma", "smol", "text-arguments"}
+    assert drops == tokenizer.drops_tools() == ("read" not in texts[0])
+    assert [tmp_path.name] * drops == [log["model"] for log in logs]

@@ -16,6 +16,7 @@ from omlx.server.chat.render import ChatDialect
 from omlx.server.chat.schema import HONOURED, ChatBody
 from omlx.server.identity import new_id, wants_trace
 from omlx.server.openai.generation import refuse_unsupported, token_limit
+from omlx.server.timing import wants_timings
 
 
 @post("/chat/completions", status_code=200)
@@ -37,7 +38,7 @@ async def complete_chat(request: HttpRequest[Any, Any, Any], service: NamedDepen
         asked.id,
         asked.model,
         int(time.time()),
-        include_usage=body.wants_usage or asked.explain,
+        include_usage=body.wants_usage or asked.explain or wants_timings(request.headers),
         calls_as_text=body.tool_choice == "none",
         one_call=body.parallel_tool_calls is False,
     )

@@ -15,6 +15,7 @@ from omlx.server.completions.render import CompletionDialect
 from omlx.server.completions.schema import HONOURED, CompletionBody, plain_prompt
 from omlx.server.identity import new_id, wants_trace
 from omlx.server.openai.generation import refuse_unsupported, token_limit
+from omlx.server.timing import wants_timings
 
 
 @post("/completions", status_code=200)
@@ -32,6 +33,6 @@ async def complete_text(request: HttpRequest[Any, Any, Any], service: NamedDepen
         ignore_eos=bool(body.ignore_eos),
         explain=wants_trace(request.headers),
     )
-    wants_usage = body.wants_usage or asked.explain
+    wants_usage = body.wants_usage or asked.explain or wants_timings(request.headers)
     dialect = CompletionDialect(asked.id, asked.model, int(time.time()), include_usage=wants_usage)
     return await service.answer(request, asked, dialect, stream=bool(body.stream))
