@@ -69,12 +69,10 @@ def planned(state: State, match: Match | None, plan: Plan, pipeline: Pipeline, s
     if not isinstance(writeback, WritebackStage) or not isinstance(prefill, PrefillStage):
         return Planned()
     kinds = layout.kinds()
-    longest = len(state.tokens) if kinds == ("state",) else writeback.block_tokens
-    cuts = [segment.end for segment in state.segments]
     found: list[Range] = []
     until, states = _stored_until(match, state, layout, services, writeback.tiers), 0
-    for end in _chunks(state, plan, prefill, services):
-        found += block_ranges(until, end, longest, cuts)
+    for end in _chunks(state, plan, prefill):
+        found += writeback.ranges(state, until, end)
         until = max(until, end)
         states += "state" in kinds and writeback.wants_state(state, end)
     return Planned(tuple(found), states)
@@ -89,15 +87,11 @@ def _stored_until(
     return services.store.match(match.fingerprint, state.tokens, layout, match.limit, tiers=tiers).stored
 
 
-def _chunks(state: State, plan: Plan, prefill: PrefillStage, services: Services) -> Iterator[int]:
+def _chunks(state: State, plan: Plan, prefill: PrefillStage) -> Iterator[int]:
     """Yield where chunks of prefill end, as far as they are stored."""
-    cuts, resume, end = prefill.cuts(state), plan.resume, len(state.tokens) - 1
-    kept = end
-    if prefill.exact:
-        match = prefill.grid_match(state, services, resume, cuts) if resume else None
-        resume = match.resume if match is not None else resume
-        kept = grid_floor(end, prefill.chunk_tokens, cuts)
-    return (chunk for chunk in chunk_ends(resume, end, prefill.chunk_tokens, cuts) if chunk <= kept)
+    cuts, end = prefill.cuts(state), len(state.tokens) - 1
+    kept = grid_floor(end, prefill.chunk_tokens) if prefill.exact else end
+    return (chunk for chunk in chunk_ends(plan.resume, end, prefill.chunk_tokens, cuts) if chunk <= kept)
 
 
 def blocks(state: State, match: Match | None, new: Planned, block_tokens: int) -> tuple[BlockOutlook, ...]:

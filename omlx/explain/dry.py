@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from omlx.pipeline.model import Model
 from omlx.pipeline.request import Request
-from omlx.pipeline.stage import Services, Stage
+from omlx.pipeline.stage import Services, Stage, grid_of
 from omlx.pipeline.state import INITIAL_FIELDS, State
 
 
@@ -21,6 +21,7 @@ def dry_state(request: Request, model: Model) -> State:
 def dry_run(stages: Sequence[Stage], state: State, services: Services) -> None:
     """Run the host's stages before the sequence is opened. Raises what they refuse the request with."""
     assigned = set(INITIAL_FIELDS)
+    state.grid = grid_of(stages)
     for stage in stages:
         if "sequence" in stage.assigns:
             return

@@ -93,11 +93,10 @@ class Explainer:
 
     def _match(self, state: State) -> Match | None:
         """Return the match as `lookup` sees it, also where it decides against restoring it."""
-        layout, lookup = state.model.layout, self._pipeline.stage(LookupStage)
-        if self._stored is None or layout is None or not isinstance(lookup, LookupStage):
+        lookup = self._pipeline.stage(LookupStage)
+        if self._stored is None or not isinstance(lookup, LookupStage):
             return None
-        limit = len(state.tokens) - 1
-        return self._stored.match(state.model.fingerprint, state.tokens, layout, limit, tiers=lookup.tiers)
+        return lookup.match(state, self._stored)
 
     def _why(
         self, state: State, match: Match | None, plan: Plan, *, show_text: bool

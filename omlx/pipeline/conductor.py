@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import structlog
 
 from omlx.errors import CancelledError, OmlxError
-from omlx.pipeline.stage import Lane, Services, Stage, Steps
+from omlx.pipeline.stage import Lane, Services, Stage, Steps, grid_of
 from omlx.pipeline.state import State
 from omlx.pipeline.work import Work
 
@@ -68,6 +68,7 @@ class Conductor:
 
     def start(self, stages: tuple[Stage, ...], state: State, done: Done) -> None:
         """Run the chain on the state; call `done` once, from some thread, when it has ended."""
+        state.grid = grid_of(stages)
         _Walk(self._services, self._lanes, iter(groups(stages)), state, done).advance()
 
 

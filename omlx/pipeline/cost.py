@@ -2,6 +2,10 @@
 
 The rates are running averages of what this machine did for this model. A plan weighs restoring a match against
 computing the same tokens: when both rates are known and restoring would be slower, it computes.
+
+Why a rate is believed less the more often it was the reason to compute: restoring is measured only when something is
+restored, so one bad measurement would be the last. A tenth more each time: however slow restoring truly is, trying it
+again costs about a tenth of what was computed meanwhile.
 """
 
 import threading
@@ -29,6 +33,8 @@ _LEAST_WORK: dict[Rate, float] = {
 }
 
 
+#: How much faster restoring is taken to be each time it was passed over, as a part of the measured rate.
+_DOUBT = 0.1
 #: Computing is chosen only when it saves at least this: below it a rate's noise decides, and reuse is never noise.
 _WORTH_COMPUTING_S = 0.25
 
@@ -100,9 +106,18 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def make_plan(
-    prompt_tokens: int, match: Match | None, layout: Layout | None, rates: Rates, least: int
+    prompt_tokens: int,
+    match: Match | None,
+    layout: Layout | None,
+    rates: Rates,
+    least: int,
+    *,
+    prefer_reuse: bool = False,
 ) -> Plan:
-    """Decide whether a match is worth restoring. `least` is the fewest tokens that are. Pure."""
+    """Decide whether a match is worth restoring. `least` is the fewest tokens that are. Pure.
+
+    With `prefer_reuse` the rates tell how long it will take, and decide nothing.
+    """
     cold_run_s = rates.seconds("prefill", prompt_tokens)
     if match is None or layout is None:
         return _compute(prompt_tokens, 0, cold_run_s, "no cache is used")
@@ -112,7 +127,7 @@ def make_plan(
     hot_bytes, cold_bytes = match_bytes(match, layout)
     restore_s = rates.seconds("fetch", cold_bytes) + rates.seconds("restore", hot_bytes + cold_bytes)
     known = rates.prefill and rates.restore and (rates.fetch or not cold_bytes)
-    if known and restore_s > rates.seconds("prefill", match.resume) + _WORTH_COMPUTING_S:
+    if known and not prefer_reuse and restore_s > rates.seconds("prefill", match.resume) + _WORTH_COMPUTING_S:
         reason = f"restoring {match.resume} tokens would take {restore_s:.3f} s, computing them less"
         return _compute(prompt_tokens, match.matched, cold_run_s, reason)
     return Plan(
@@ -165,6 +180,7 @@ class CostBook:
         self._folder = folder
         self._still = still
         self._profiles: dict[Fingerprint, Profile] = {}
+        self._passed_over: dict[Fingerprint, int] = {}
         self._lock = threading.Lock()
 
     def at_rest(self) -> "CostBook":
@@ -172,12 +188,24 @@ class CostBook:
         book = CostBook(self._folder, still=True)
         with self._lock:
             book._profiles = dict(self._profiles)
+            book._passed_over = dict(self._passed_over)
         return book
 
     def rates(self, fingerprint: Fingerprint) -> Rates:
-        """Return what is known of a model."""
+        """Return what is known of a model, as far as it is still believed."""
         profile = self.profile(fingerprint)
-        return profile.rates if profile else Rates()
+        if profile is None:
+            return Rates()
+        with self._lock:
+            doubt = 1 + _DOUBT * self._passed_over.get(fingerprint, 0)
+        rates = profile.rates
+        return msgspec.structs.replace(rates, restore=rates.restore * doubt, fetch=rates.fetch * doubt)
+
+    def pass_over(self, fingerprint: Fingerprint) -> None:
+        """Note that a match was computed instead, because of what was measured of restoring."""
+        with self._lock:
+            if not self._still:
+                self._passed_over[fingerprint] = self._passed_over.get(fingerprint, 0) + 1
 
     def profile(self, fingerprint: Fingerprint) -> Profile | None:
         """Return a model's profile, from this run or an earlier one; None when there is none or it cannot be read."""
@@ -198,6 +226,8 @@ class CostBook:
         with self._lock:
             profile = self._profiles.get(fingerprint)
             if profile is not None and not self._still:
+                if rate == "restore" and work:
+                    self._passed_over.pop(fingerprint, None)
                 rates = profile.rates.observed(rate, work, seconds)
                 self._profiles[fingerprint] = msgspec.structs.replace(profile, rates=rates)
 

@@ -73,6 +73,7 @@ class State:
         segments: its parts.
         match: what will be restored of its prefix, or None.
         plan: what will be restored and computed, and how long that should take.
+        grid: a restore must end on a multiple of this many tokens; None: anywhere. A constant of the chain.
         restored: what was fetched.
         sequence: the running sequence.
         keep_until: tokens from here on are not to be stored; None stores all.
@@ -95,6 +96,7 @@ class State:
     segments: tuple[Segment, ...] = ()
     match: Match | None = None
     plan: Plan | None = None
+    grid: int | None = None
     restored: Restored = Restored()
     sequence: Sequence = field(default=None)  # type: ignore[assignment]  # prefill assigns it first
     keep_until: int | None = None
@@ -112,4 +114,4 @@ class State:
 
 
 #: Fields of the state that are no business of the declarations: tools of the trade.
-FREE_FIELDS = frozenset({"emit", "announce", "watch", "cancelled", "ended", "check_cancelled"})
+FREE_FIELDS = frozenset({"emit", "announce", "watch", "grid", "cancelled", "ended", "check_cancelled"})

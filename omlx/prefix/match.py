@@ -63,6 +63,8 @@ class Shortfall:
     position: int
 
     def __str__(self) -> str:
+        if self.kind is None and self.position > self.resume + 1:
+            return f"whole chunks alone are restored: resumes at {self.resume}"
         if self.kind is None:
             return f"the last token of a prompt is always computed: resumes at {self.resume}"
         if self.kind == "kv":

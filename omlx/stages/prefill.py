@@ -11,8 +11,6 @@ from omlx.pipeline.model import Computing
 from omlx.pipeline.stage import Lane, Services, Stage, Steps
 from omlx.pipeline.state import Restored, State
 from omlx.pipeline.work import Open, Prefill
-from omlx.prefix.match import Match
-from omlx.stages.fetch import restored_from
 
 
 def computing_of(stages: Iterable[Stage]) -> Computing:
@@ -47,15 +45,21 @@ class PrefillStage(Stage, frozen=True, tag="prefill"):
 
     def computing(self) -> Computing:
         """Return how this stage computes KV."""
-        return Computing(self.kv_bits, self.kv_group_size, self.chunk_tokens if self.exact else None)
+        return Computing(self.kv_bits, self.kv_group_size, self.grid())
+
+    def grid(self) -> int | None:
+        """Return the grid of an exact pipeline."""
+        return self.chunk_tokens if self.exact else None
 
     def run(self, state: State, services: Services) -> Steps:
         """Open the sequence, then run one chunk at a time."""
         cuts = self.cuts(state)
         end = len(state.tokens) - 1
-        restored = self._on_grid(state, services, cuts) if self.exact else state.restored
+        restored = state.restored
         if self.exact:
-            state.keep_until = grid_floor(end, self.chunk_tokens, cuts)
+            state.keep_until = grid_floor(end, self.chunk_tokens)
+            if restored.resume % self.chunk_tokens:  # brought by a stage that knows nothing of grids
+                restored = Restored()
         sampling = state.request.sampling.over(state.model.sampling)
         state.sequence = yield Open(
             state.model.name, state.tokens, restored.resume, restored.pieces, sampling
@@ -78,26 +82,6 @@ class PrefillStage(Stage, frozen=True, tag="prefill"):
         if plan is not None and layout is not None and "state" in layout.kinds():
             cuts.append(plan.matched_tokens)
         return cuts
-
-    def _on_grid(self, state: State, services: Services, cuts: list[int]) -> Restored:
-        """Return what was fetched, or a shorter restore that ends on a grid point."""
-        restored, layout = state.restored, state.model.layout
-        match = self.grid_match(state, services, restored.resume, cuts)
-        if match is None or services.store is None or layout is None:
-            return restored
-        found = restored_from(services.store.load(match, layout), layout)
-        # a record that went bad just now: compute it all
-        return found if found.resume == match.resume else Restored()
-
-    def grid_match(self, state: State, services: Services, resume: int, cuts: list[int]) -> Match | None:
-        """Return the longest match that ends on a grid point before `resume`; None when that is one."""
-        layout, match = state.model.layout, None
-        floor = grid_floor(resume, self.chunk_tokens, cuts)
-        while floor < resume and services.store is not None and layout is not None:
-            match = services.store.match(state.model.fingerprint, state.tokens, layout, floor)
-            resume = match.resume
-            floor = grid_floor(resume, self.chunk_tokens, cuts)
-        return match
 
     @staticmethod
     def _observe(state: State, services: Services, restored: Restored, end: int) -> None:

@@ -100,14 +100,18 @@ class WritebackStage(Stage, frozen=True, tag="writeback"):
         kinds = layout.kinds()
         wanted = "state" not in kinds or self.wants_state(state, end)
         kept = frozenset(kinds if wanted else [kind for kind in kinds if kind != "state"])
-        cuts = [segment.end for segment in state.segments]
-        # A block of a model that is all state holds nothing but the snapshot at its end: cut there only.
-        longest = end if kinds == ("state",) else self.block_tokens
-        blocks = [NewBlock(span, kept) for span in block_ranges(match.stored, end, longest, cuts)]
+        blocks = [NewBlock(span, kept) for span in self.ranges(state, match.stored, end)]
         if not blocks and "state" in kinds and wanted and match.resume < end:
             start = max((step.block.start for step in match.steps if step.block.start < end), default=0)
             blocks = [NewBlock((start, end), frozenset({"state"}))]
         return [block for block in blocks if block.kinds]
+
+    def ranges(self, state: State, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the token ranges of new blocks in `[start, end)`, as far as the sequence has been run."""
+        if state.model.layout is not None and state.model.layout.kinds() == ("state",):
+            # a block of a model that is all state holds nothing but the snapshot at its end: cut there only
+            return block_ranges(start, end, end, ())
+        return block_ranges(start, end, self.block_tokens, [segment.end for segment in state.segments])
 
     def wants_state(self, state: State, end: int) -> bool:
         """Tell whether a snapshot at `end` is likely to be resumed from."""

@@ -15,7 +15,7 @@ from omlx.store.store import BlockStore
 from omlx.text.chat import ChatPrompt, Message, TokenPrompt
 from tests.serving import REPOSITORY
 from tests.tiny_models import CONFIGS
-from tests.trust.talk import BLOCK, prose, tokens_of
+from tests.trust.talk import BLOCK, block_files, prose, tokens_of
 
 STAGES = {"prefill": {"chunk_tokens": 64, "exact": True}, "writeback": {"block_tokens": BLOCK}}
 TALK = [
@@ -82,3 +82,26 @@ def test_prompts_that_run_at_once_have_the_bits_of_a_cold_run(chain):
         for prompt, state in zip(prompts, states, strict=True):
             assert_bits_of_a_cold_run(chain, state, prompt)
     assert max(state.sequence.resumed for state in states) >= 64
+
+
+def test_a_record_that_is_lost_costs_its_chunk(chain, tmp_path):
+    """Without the last stored block the restore is planned again, and ends at the grid point before it."""
+    prompt, resumed = TokenPrompt(tuple(tokens_of(3, 260))), []
+    for _ in range(2):
+        with closing(BlockStore(None, ColdTier(tmp_path, 2**28, min_free_bytes=0))) as store:
+            state = chain.run(prompt, Services(store), max_tokens=3)
+            assert_bits_of_a_cold_run(chain, state, prompt)
+            resumed.append(state.sequence.resumed)
+            assert state.restored.resume == state.sequence.resumed
+        for file in block_files(tmp_path):
+            if file.range[1] == 256:
+                file.path.unlink()
+    assert [0, 192] == resumed
+
+
+def test_a_plan_promises_what_is_restored(chain):
+    """The plan's resume is a grid point, and the one from which the sequence goes on."""
+    with closing(BlockStore(HotTier(2**28), None)) as store:
+        states = [chain.run(prompt, Services(store)) for prompt in variants(chain)]
+    assert [state.sequence.resumed for state in states] == [state.plan.resume for state in states]
+    assert any(state.plan.matched_tokens > state.plan.resume + 1 for state in states)

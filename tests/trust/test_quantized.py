@@ -14,7 +14,7 @@ from omlx.kv.transfer import to_device, to_record
 from omlx.store import tensorfile
 from omlx.store.cold import ColdTier
 from tests.tiny_models import make_model
-from tests.trust.talk import BLOCK, answer, small_server, statistics, tokens_of
+from tests.trust.talk import ALWAYS, BLOCK, answer, small_server, statistics, tokens_of
 
 #: 24 blocks with ten needles.
 PROMPT = tokens_of(1, 24 * BLOCK + 9)
@@ -29,7 +29,7 @@ WIDE = {"llama": {"hidden_size": 128}, "gemma3": {"head_dim": 32}, "qwen3_5": {"
 def stages(bits: int | None) -> dict:
     """Return small stages that quantize to that many bits."""
     prefill = {"chunk_tokens": 64, "kv_group_size": 32} | ({"kv_bits": bits} if bits else {})
-    return {"prefill": prefill, "writeback": {"block_tokens": BLOCK}}
+    return {"lookup": ALWAYS, "prefill": prefill, "writeback": {"block_tokens": BLOCK}}
 
 
 @pytest.mark.parametrize("family", WIDE)
