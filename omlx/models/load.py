@@ -17,7 +17,7 @@ from omlx.kv.family import UnsupportedCacheError
 from omlx.kv.layout import probe_layout
 from omlx.kv.quantize import check_quantized, quantize_caches
 from omlx.models.answer import AnswerParsers
-from omlx.models.fingerprint import fingerprint
+from omlx.models.describe import identity, window
 from omlx.models.generation import model_sampling
 from omlx.models.loaded import LoadedModel
 from omlx.pipeline.model import Computing, Model
@@ -30,9 +30,6 @@ from omlx.types import Tokens
 
 log = structlog.get_logger()
 
-#: The window of a model whose config names none.
-DEFAULT_WINDOW_TOKENS = 32_768
-
 
 def load(name: str, settings: ModelSettings, folder: Path, computing: Computing | None = None) -> LoadedModel:
     """Load weights and text parts of the model in a folder, to compute KV as `computing` says.
@@ -41,7 +38,7 @@ def load(name: str, settings: ModelSettings, folder: Path, computing: Computing 
     """
     adapter = Path(settings.adapter).expanduser() if settings.adapter else None
     computing = computing or Computing()
-    identity = fingerprint(folder, computing.identity(), adapter)
+    known = identity(settings, folder, computing)
     module = _module(name, folder, adapter, trust_remote_code=settings.trust_remote_code)
     new_caches = _cache_maker(name, module, computing)
     layout, reason = _layout(name, module, new_caches())
@@ -51,10 +48,10 @@ def load(name: str, settings: ModelSettings, folder: Path, computing: Computing 
     )  # its tokenizer is shared: reading one takes seconds for a large vocabulary
     model = Model(
         name=name,
-        fingerprint=identity,
+        fingerprint=known,
         layout=layout,
         uncached_reason=reason,
-        window_tokens=_window(settings.window_tokens, text.window_tokens),
+        window_tokens=window(settings.window_tokens, text.window_tokens),
         eos_tokens=text.eos_token_ids,
         tokenizer=FolderTokenizer(folder, parsers.tokenizer),
         new_parser=partial(_new_parser, parsers),
@@ -92,12 +89,6 @@ def _cache_maker(name: str, module: Any, computing: Computing) -> Callable[[], l
         log.warning("layers keep unquantized keys and values", model=name, layers=left)
     bits, group_size = computing.kv_bits, computing.kv_group_size
     return lambda: quantize_caches(plain(), bits, group_size).caches
-
-
-def _window(asked: int | None, own: int | None) -> int:
-    """Return the window: what is asked for, but never more than the model's own."""
-    known = own or DEFAULT_WINDOW_TOKENS
-    return min(asked, known) if asked else known
 
 
 def _new_parser(
