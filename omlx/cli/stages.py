@@ -90,13 +90,15 @@ def show(doc: StageDoc) -> Iterator[str]:
         yield from _option(option)
 
 
-def _option(option: Option) -> Iterator[str]:
+def _option(option: Option, indent: str = "  ") -> Iterator[str]:
     said = f"{option.name} = {'(must be given)' if option.required else _default(option)}"
     unit = f", in {option.unit}" if option.unit and option.unit not in ("bytes", "seconds") else ""
-    yield f"  {said:<34}  {option.type}{unit}"
+    yield f"{indent}{said:<34}  {option.type}{unit}"
     meaning = option.meaning[:1].upper() + option.meaning[1:]
-    for line in textwrap.wrap(meaning, _width() - 6):
-        yield f"      {line}"
+    for line in textwrap.wrap(meaning, _width() - len(indent) - 4):
+        yield f"{indent}    {line}"
+    for key in option.keys:
+        yield from _option(key, indent + "    ")
 
 
 def _default(option: Option) -> str:

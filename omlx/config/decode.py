@@ -10,6 +10,8 @@ import msgspec
 from omlx.config.document import Document
 from omlx.config.lines import KeyPath
 from omlx.config.problem import FieldError, Problem
+from omlx.config.reference import default_of, words_of
+from omlx.config.repair import repair
 from omlx.registry import nearest
 from omlx.units import decode_unit
 
@@ -58,7 +60,7 @@ def decode_fields(
     problems: list[Problem] = []
     for key, value in table.items():
         if key in fields:
-            values[fields[key].name], found = _decode_value(document, (*at, key), value, fields[key].type)
+            values[fields[key].name], found = _decode_value(document, (*at, key), value, fields[key])
             problems += found
         elif key not in ignore:
             problems.append(unknown_key(document, at, key, list(fields)))
@@ -69,13 +71,22 @@ def missing_keys(
     document: Document, at: KeyPath, keys: Iterable[str], kind: type[msgspec.Struct]
 ) -> list[Problem]:
     """Return a problem for each required key that is not among `keys`."""
-    required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
-    given = set(keys)
+    fields = msgspec.structs.fields(kind)
+    meanings, names = words_of(kind).options, [field.encode_name for field in fields]
+    # a slip that is told as an unknown key is not told twice
+    given = {key if key in names else nearest(key, names) for key in keys}
     return [
-        document.problem(at, f"{table_name(at)} needs the key {key!r}")
-        for key in required
-        if key not in given
+        document.problem(
+            at, f"{table_name(at)} needs the key {field.encode_name!r}", _to_add(field, meanings)
+        )
+        for field in fields
+        if field.required and field.encode_name not in given
     ]
+
+
+def _to_add(field: msgspec.structs.FieldInfo, meanings: Mapping[str, str]) -> str | None:
+    meaning = meanings.get(field.name)
+    return f"add {field.encode_name} = ...: {meaning.rstrip('.')}" if meaning else None
 
 
 def unknown_key(document: Document, at: KeyPath, key: str, options: list[str]) -> Problem:
@@ -98,8 +109,11 @@ def table_name(at: KeyPath) -> str:
     return f"[[{dotted}]] {at[-1] + 1}" if isinstance(at[-1], int) else f"[{dotted}]"
 
 
-def _decode_value(document: Document, at: KeyPath, value: object, kind: Any) -> tuple[Any, list[Problem]]:
+def _decode_value(
+    document: Document, at: KeyPath, value: object, field: msgspec.structs.FieldInfo
+) -> tuple[Any, list[Problem]]:
     """Return a key's value, or its problems; tables of a known kind are decoded key by key."""
+    kind = field.type
     if isinstance(value, dict) and (table := _table_kind(kind)):
         return decode_table(document, at, value, table)
     if isinstance(value, dict) and (table := _named_kind(kind)):
@@ -109,10 +123,11 @@ def _decode_value(document: Document, at: KeyPath, value: object, kind: Any) -> 
     try:
         return msgspec.convert(value, kind, dec_hook=decode_unit), []
     except msgspec.ValidationError as error:
-        name = next(part for part in reversed(at) if isinstance(part, str))
-        wrong = _INVALID.match(str(error))
-        hint = suggestion(wrong[1].strip("'"), _choices(kind)) if wrong else None
-        return None, [document.value_problem((*at, *_inside(error)), f"{name}: {_plain(error)}", hint)]
+        wrong, inside = _INVALID.match(str(error)), _inside(error)
+        hint = repair(value, inside, kind, default_of(field))
+        if wrong and not (hint and hint.startswith("write")):
+            hint = suggestion(wrong[1].strip("'"), _choices(kind))
+        return None, [document.value_problem((*at, *inside), f"{at[-1]}: {_plain(error)}", hint)]
 
 
 def _decode_items(
@@ -186,7 +201,9 @@ def _choices(kind: Any) -> list[str]:
 
 def _inside(error: msgspec.ValidationError) -> KeyPath:
     """Return the path inside a value that a message of msgspec's ends with."""
-    where = str(error).rpartition(" - at `$")[2]
+    _, found, where = str(error).rpartition(" - at `$")
+    if not found:  # a number in the message is no path
+        return ()
     return tuple(int(index) if index else name for name, index in _INSIDE.findall(where))
 
 

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import msgspec
 from msgspec.inspect import type_info
@@ -41,8 +41,11 @@ class Words:
     options: Mapping[str, str]
 
 
-class Option(msgspec.Struct, frozen=True):
-    """One key. `default` is null for a key that has none: it must be given, or nothing is what it means."""
+class Option(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One key. `default` is null for a key that has none: it must be given, or nothing is what it means.
+
+    `keys` are those of the tables that it takes, where it takes a list of them.
+    """
 
     name: str
     type: str
@@ -50,6 +53,7 @@ class Option(msgspec.Struct, frozen=True):
     required: bool
     default: Any
     meaning: str
+    keys: tuple["Option", ...] = ()
 
 
 def words_of(kind: type) -> Words:
@@ -72,9 +76,15 @@ def options_of(kind: type[msgspec.Struct]) -> tuple[Option, ...]:
             required=field.required,
             default=plain(default_of(field)),
             meaning=meanings.get(field.name, ""),
+            keys=_keys(field.type),
         )
         for field in msgspec.structs.fields(kind)
     )
+
+
+def _keys(kind: Any) -> tuple[Option, ...]:
+    item = get_args(kind)[0] if get_origin(kind) is tuple else None
+    return options_of(item) if isinstance(item, type) and issubclass(item, msgspec.Struct) else ()
 
 
 def default_of(field: msgspec.structs.FieldInfo) -> Any:
@@ -109,11 +119,17 @@ def _words(kind: msgspec.inspect.Type) -> str:
         case msgspec.inspect.LiteralType(values):
             return "one of " + ", ".join(str(value) for value in values)
         case msgspec.inspect.VarTupleType(item) | msgspec.inspect.ListType(item):
-            return f"a list of {_words(item).removeprefix('one of ')}"
+            return f"a list of {_plural(item)}"
         case msgspec.inspect.CustomType(cls):
             return type_words(cls)
         case _:
             return _PLAIN.get(type(kind), type(kind).__name__)
+
+
+def _plural(item: msgspec.inspect.Type) -> str:
+    if isinstance(item, msgspec.inspect.StructType):
+        return "tables of " + ", ".join(field.encode_name for field in item.fields)
+    return _words(item).removeprefix("one of ")
 
 
 def _number(kind: msgspec.inspect.IntType | msgspec.inspect.FloatType) -> str:

@@ -116,7 +116,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "clock",
         "a date or a time has moved on",
-        "let the client say it in the newest message, or not at all",
+        "let the client say it in the newest message, or give the `normalize` stage a `volatile` pattern for it",
         _clock,
     ),
     Row(

@@ -23,6 +23,12 @@ class Placed:
         """Return the stage's name."""
         return self.stage.name()
 
+    @property
+    def whereabouts(self) -> str:
+        """Return the stage's name and line."""
+        line = self.document.line((*self.at, "use"))
+        return f"stage {self.name!r} in line {line}" if line is not None else f"stage {self.name!r}"
+
     def problem(self, message: str, hint: str | None = None) -> Problem:
         """Return a problem at the stage's table: the line of its `use`, where there is one."""
         return self.document.value_problem((*self.at, "use"), message, hint)
@@ -62,12 +68,20 @@ def _assigned_twice(chain: Sequence[Placed]) -> list[Problem]:
     problems = []
     owner = dict.fromkeys(INITIAL_FIELDS, "the request")
     for placed in chain:
+        again: dict[str, list[str]] = {}
         for field in placed.stage.assigns:
             if field in owner:
-                message = f"stage {placed.name!r} assigns {field!r}, as {owner[field]} did before"
-                problems.append(placed.problem(message, "leave one of them out"))
-            owner.setdefault(field, f"stage {placed.name!r}")
+                again.setdefault(owner[field], []).append(repr(field))
+            owner.setdefault(field, placed.whereabouts)
+        for before, fields in again.items():
+            message = f"stage {placed.name!r} assigns {_listed(fields)}, as {before} did before"
+            problems.append(placed.problem(message, "leave one of them out"))
     return problems
+
+
+def _listed(words: Sequence[str]) -> str:
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _misplaced(chain: Sequence[Placed]) -> list[Problem]:
@@ -76,7 +90,9 @@ def _misplaced(chain: Sequence[Placed]) -> list[Problem]:
     names = [placed.name for placed in chain]
     for position, placed in enumerate(chain):
         named = dict.fromkeys((*placed.stage.during, *placed.stage.after))
-        late = [other for other in named if other in names and other not in names[:position]]
+        # what an unmet `requires` says already is not said again
+        late = [other for other in named if other in names[position + 1 :] and other not in names[:position]]
+        late = [other for other in late if not _awaited(placed, chain[:position], chain[names.index(other)])]
         problems += [
             placed.problem(
                 f"stage {placed.name!r} must come after {other!r}", f"move stage {other!r} before it"
@@ -84,6 +100,12 @@ def _misplaced(chain: Sequence[Placed]) -> list[Problem]:
             for other in late
         ]
     return problems
+
+
+def _awaited(placed: Placed, before: Sequence[Placed], other: Placed) -> bool:
+    """Tell whether a stage lacks a field that the other one, which stands after it, assigns."""
+    assigned = {field for each in before for field in each.stage.assigns}.union(INITIAL_FIELDS)
+    return bool((set(placed.stage.requires) - assigned) & set(other.stage.assigns))
 
 
 def _apart(chain: Sequence[Placed]) -> list[Problem]:

@@ -89,7 +89,11 @@ def _find_stages(
     """Return the class of each `[[stage]]` table that names one; add a problem for each that does not."""
     tables = document.data.get("stage", [])
     if not isinstance(tables, list) or not tables:
-        problems.append(document.problem(("stage",), "a pipeline needs at least one [[stage]] table"))
+        message = "a pipeline needs at least one [[stage]] table"
+        hint = "begin with the chain of the pipeline 'default'"
+        if isinstance(tables, dict):
+            hint = "write [[stage]], in two brackets"
+        problems.append(document.problem(("stage",), message, hint))
         return {}
     found: dict[KeyPath, type[Stage]] = {}
     for index, table in enumerate(tables):
@@ -113,7 +117,11 @@ def _stage_class(
         kind = registry.get(use) or third_party_stage(use, folders)
     except StageImportError as error:
         missing = "No module named" in str(error)
-        hint = f"put {use.partition(':')[0]}.py beside this file, or install it" if missing else None
+        hint = (
+            f"put {use.partition(':')[0]}.py beside this file, or install it"
+            if missing
+            else "mend the module"
+        )
         return document.value_problem((*at, "use"), f"stage {use!r} cannot be loaded: {error}", hint)
     return kind or document.value_problem(
         (*at, "use"), f"unknown stage {use!r}", suggestion(use, registry.names())

@@ -7,7 +7,7 @@ from omlx.errors import ConfigError
 from omlx.pipeline.stage import Lane, Services, Stage
 from omlx.pipeline.state import State
 from omlx.text.chat import ChatPrompt
-from omlx.text.normalize import find_rule, normalize
+from omlx.text.normalize import Volatile, find_rule, normalize
 
 
 class NormalizeStage(Stage, frozen=True, tag="normalize"):
@@ -15,6 +15,8 @@ class NormalizeStage(Stage, frozen=True, tag="normalize"):
 
     Options:
         rules: names of rules, applied in order.
+        volatile: patterns of text that changes in system messages, applied after the rules; none by default, since
+            the model then sees another text than was sent.
     """
 
     requires: ClassVar[tuple[str, ...]] = ("request",)
@@ -22,6 +24,7 @@ class NormalizeStage(Stage, frozen=True, tag="normalize"):
     lane: ClassVar[Lane] = "host"
 
     rules: tuple[str, ...] = ("attribution", "tool_order", "schema_keys", "result_order")
+    volatile: tuple[Volatile, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a name that no rule has."""
@@ -36,4 +39,4 @@ class NormalizeStage(Stage, frozen=True, tag="normalize"):
         prompt = state.request.prompt
         state.prompt = prompt
         if isinstance(prompt, ChatPrompt):
-            state.prompt, state.rewrites = normalize(prompt, self.rules)
+            state.prompt, state.rewrites = normalize(prompt, (*self.rules, *self.volatile))

@@ -9,7 +9,8 @@ what it did as `Rewrite`s, so that a trace can show it.
     schema_keys    sort object keys inside tools, and `required`; other arrays keep their order
     result_order   put the results of parallel calls in the order of the calls, matched by id
 
-`volatile` is made from a pattern of the user's own: it replaces text in system messages only.
+`Volatile` is a rule made from a pattern of the user's own: a clock or a path in a system prompt gives way to a fixed
+text, and may be said at the end of the conversation instead, where it costs the prefix nothing.
 
 Why keys may be sorted: JSON objects have no order, and `required` is a set by definition of JSON Schema. The
 order of `enum`, `oneOf` and `anyOf` is kept because models read it.
@@ -21,6 +22,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from omlx.config.problem import FieldError
 from omlx.errors import ConfigError
 from omlx.registry import Registry, nearest
 from omlx.text.chat import ChatPrompt, Message
@@ -142,35 +144,59 @@ def result_order(prompt: ChatPrompt) -> Rewritten:
     return msgspec.structs.replace(prompt, messages=tuple(messages)), tuple(rewrites)
 
 
-def volatile(pattern: str, replacement: str) -> Rule:
-    """Return a rule that replaces what matches in system messages by a fixed text.
+class Volatile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What changes in system messages although it means little, and what becomes of it.
 
-    Opt-in: the model no longer sees what was there. Raises ConfigError when the pattern is none.
+    Options:
+        pattern: a regular expression; `^` and `$` are the ends of a line.
+        replace: the fixed text that takes the place of each match; a backslash means itself.
+        move: say each match at the end of the conversation, in a system message of its own.
     """
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise ConfigError(f"{pattern!r} is no regular expression: {error}") from error
 
-    def rule(prompt: ChatPrompt) -> Rewritten:
-        messages: list[Message] = []
-        rewrites: list[Rewrite] = []
-        for index, message in enumerate(prompt.messages):
-            content, count = message.content, 0
-            if message.role == "system":
-                # a function, so that a backslash in the text means itself
-                content, count = compiled.subn(lambda _: replacement, message.content)
-            if content == message.content:
-                messages.append(message)
+    pattern: str
+    replace: str = ""
+    move: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no pattern, and one that matches everywhere."""
+        try:
+            matches_nothing = self.compiled.search("") is not None
+        except re.error as error:
+            raise FieldError("pattern", f"{self.pattern!r} is no regular expression: {error}") from error
+        if matches_nothing:
+            hint = "name at least one character of what changes"
+            raise FieldError("pattern", f"{self.pattern!r} matches the empty text, which is everywhere", hint)
+
+    @property
+    def compiled(self) -> re.Pattern[str]:
+        """Return the pattern; `re` keeps it."""
+        return re.compile(self.pattern, re.MULTILINE)
+
+    def __call__(self, prompt: ChatPrompt) -> Rewritten:
+        """Apply the rule to the system messages that are there. Opt-in: the model sees another text."""
+        messages, rewrites, moved = list(prompt.messages), [], []
+        for index, message in enumerate(messages):
+            if message.role != "system":
                 continue
-            what = f"replaced {count} matches of {pattern!r} by {replacement!r}"
-            rewrites.append(Rewrite("volatile", f"messages[{index}].content", what))
-            messages.append(msgspec.structs.replace(message, content=content))
+            found = [match[0] for match in self.compiled.finditer(message.content)]
+            # a function, so that a backslash in the text means itself
+            content = self.compiled.sub(lambda _: self.replace, message.content)
+            if content != message.content:
+                moved += found
+                rewrites.append(Rewrite("volatile", f"messages[{index}].content", self._what(len(found))))
+                messages[index] = msgspec.structs.replace(message, content=content)
         if not rewrites:
             return prompt, ()
+        if self.move:
+            # an answer that was begun stays the last, so that the model goes on with it
+            end = len(messages) - (messages[-1].role == "assistant")
+            messages.insert(end, Message("system", "\n".join(text.strip() for text in moved)))
         return msgspec.structs.replace(prompt, messages=tuple(messages)), tuple(rewrites)
 
-    return rule
+    def _what(self, count: int) -> str:
+        times = "1 match" if count == 1 else f"{count} matches"
+        end = ", now said at the end" if self.move else ""
+        return f"replaced {times} of {self.pattern!r} by {self.replace!r}{end}"
 
 
 def _tool_name(tool: dict[str, Any]) -> str:

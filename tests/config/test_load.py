@@ -56,20 +56,20 @@ min_p = true
 """
     expected = """\
 models.toml:1: unknown key 'default' in the file; did you mean 'defaults'?
-models.toml:5: port: expected a whole number <= 65535
+models.toml:5: port: expected a whole number <= 65535; leave it out for the default, 8321
 models.toml:6: unknown key 'hots' in [server]; did you mean 'host'?
 models.toml:7: keep_alive: expected a duration above zero such as "500ms", "30s" or "5m", got 'soon'
 models.toml:10: hot: expected a size above zero such as "512MiB" or "4GiB", got '12XB'
 models.toml:11: cold: expected a size above zero such as "512MiB" or "4GiB", got 0
-models.toml:15: aliases: expected text, got a whole number (at [1])
+models.toml:15: aliases: expected text, got a whole number (at [1]); write "3"
 models.toml:16: unknown key 'pipelin' in [models.coder]; did you mean 'pipeline'?
 models.toml:17: unknown key 'temprature' in [models.coder.sampling]; did you mean 'temperature'?
 models.toml:17: top_p: expected a number <= 1.0
 models.toml:17: top_k: expected a whole number, got text
-models.toml:19: [models.other] needs the key 'path'
-models.toml:20: aliases: expected an array, got text
-models.toml:22: [models.lost] needs the key 'path'
-models.toml:25: min_p: expected a number, got true or false"""
+models.toml:19: [models.other] needs the key 'path'; add path = ...: a folder, or a name on the hub
+models.toml:20: aliases: expected a table or an array, got text; write ["small"]
+models.toml:22: [models.lost] needs the key 'path'; add path = ...: a folder, or a name on the hub
+models.toml:25: min_p: expected a number, got true or false; write 1"""
     assert expected.splitlines() == problems(tmp_path, text)
 
 
@@ -133,7 +133,7 @@ aliases = ["broken"]
     assert [
         "models.toml:3: alias 'b' already belongs to model 'b'; choose another alias",
         "models.toml:6: alias 'x' already belongs to model 'a'; choose another alias",
-        "models.toml:7: [models.broken] needs the key 'path'",
+        "models.toml:7: [models.broken] needs the key 'path'; add path = ...: a folder, or a name on the hub",
         "models.toml:10: alias 'broken' already belongs to model 'broken'; choose another alias",
     ] == problems(tmp_path, text)
 

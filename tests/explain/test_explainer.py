@@ -224,6 +224,35 @@ def test_c18_a_hit_is_work_not_done(bench):
     assert found.prompt_tokens - 1 - found.plan.resume == computed
 
 
+def _clocked(time: str, *said: str) -> ChatPrompt:
+    """Return a prompt of twenty blocks with a clock at 30 percent of it."""
+    text = (LONG * 5)[: 256 * 20]
+    at = len(text) * 3 // 10
+    return chat("What is next?", *said, system=f"{text[:at]}\nNow: {time}\n{text[at:]}")
+
+
+@pytest.mark.parametrize(
+    ("volatile", "reused"),
+    [
+        ([], (0.28, 0.32)),
+        ([{"pattern": r"^Now: .*$"}], (0.95, 1)),
+        ([{"pattern": r"^Now: .*$", "replace": "Now: see below", "move": True}], (0.95, 1)),
+    ],
+    ids=["off", "replaced", "moved"],
+)
+def test_c8_a_pattern_keeps_what_stands_behind_a_clock(store, volatile, reused):
+    """C8: what stands before a clock is reused, and with an opt-in pattern what stands behind it too."""
+    bench = Bench(store, pipeline(normalize={"volatile": volatile}))
+    bench.ask(_clocked("10:59:07"))
+    found = bench.explain(_clocked("11:00:12"))
+    least, most = reused
+    assert least <= found.plan.resume / found.prompt_tokens <= most
+    if not volatile:
+        assert "clock" == found.difference.cause.name
+    assert bool(volatile) == ("volatile" in [rewrite.rule for rewrite in found.rewrites])
+    assert found.plan.resume == bench.ask(_clocked("11:00:12")).sequence.resumed
+
+
 def test_the_nearest_stored_prompt_is_the_longest_of_equals(bench):
     """Where several stored prompts agree equally far, the loss is told against the one that goes on longest."""
     for rest in ("short", "long " + LONG, "brief"):

@@ -88,8 +88,8 @@ use = "zzz"
         "chat.toml:4: unknown key 'descripton' in [pipeline]; did you mean 'description'?",
         "chat.toml:6: unknown stage 'tokenise'; did you mean 'tokenize'?",
         "chat.toml:9: unknown key 'chunk_tokns' in [[stage]] 2; did you mean 'chunk_tokens'?",
-        "chat.toml:10: chunk_tokens: expected a whole number >= 1",
-        "chat.toml:11: exact: expected true or false, got text",
+        "chat.toml:10: chunk_tokens: expected a whole number >= 1; leave it out for the default, 512",
+        "chat.toml:11: exact: expected true or false, got text; write true",
         f'chat.toml:12: a [[stage]] table needs use = "NAME"; use one of: {names}',
         f"chat.toml:15: unknown stage 'zzz'; use one of: {names}",
     ] == problems(tmp_path, text)
@@ -99,7 +99,12 @@ use = "zzz"
 def test_a_pipeline_has_stages(tmp_path, text):
     """A file without `[[stage]]` tables is refused."""
     [problem] = problems(tmp_path, text)
-    assert problem.endswith("a pipeline needs at least one [[stage]] table")
+    remedy = (
+        "write [[stage]], in two"
+        if text.startswith("[stage]")
+        else "begin with the chain of the pipeline 'default'"
+    )
+    assert f"a pipeline needs at least one [[stage]] table; {remedy}" in problem
 
 
 def unmet(line: int, stage: str, field: str, remedy: str) -> str:
@@ -108,9 +113,9 @@ def unmet(line: int, stage: str, field: str, remedy: str) -> str:
     return f"chat.toml:{line}: {what}; {remedy} before it"
 
 
-def twice(line: int, stage: str, field: str) -> str:
+def twice(line: int, stage: str, fields: str) -> str:
     """Return the problem of a stage that stands in the chain twice."""
-    what = f"stage {stage!r} assigns {field!r}, as stage {stage!r} did before"
+    what = f"stage {stage!r} assigns {fields}, as stage {stage!r} in line 2 did before"
     return f"chat.toml:{line}: {what}; leave one of them out"
 
 
@@ -126,7 +131,7 @@ def late(line: int, stage: str, other: str) -> str:
         ("tokenize decode prefill", [unmet(4, "decode", "sequence", "move stage 'prefill'")]),
         (
             "tokenize tokenize prefill",
-            [twice(4, "tokenize", field) for field in ("text", "starts", "tokens")],
+            [twice(4, "tokenize", "'text', 'starts' and 'tokens'")],
         ),
         ("tokenize prefill writeback decode", [late(6, "writeback", "decode")]),
         ("tokenize lookup coalesce fetch prefill decode", [late(4, "lookup", "coalesce")]),
@@ -183,13 +188,13 @@ chunk_tokens = -1
         "models.toml:1: pipeline 'chat' has no stage 'prefil' to tune; did you mean 'prefill'?",
         f"models.toml:4: unknown key 'use' in [models.a.stages.prefill]; use one of: {options}",
         "models.toml:5: unknown key 'chunk_tokns' in [models.a.stages.prefill]; did you mean 'chunk_tokens'?",
-        "models.toml:6: chunk_tokens: expected a whole number >= 1",
+        "models.toml:6: chunk_tokens: expected a whole number >= 1; leave it out for the default, 512",
     ] == problems(tmp_path, PLAIN, Tuning(tables, models, ("models", "a", "stages")))
 
 
 def test_tuning_without_lines_still_names_its_file(tmp_path):
     """Settings that were not read from a file get problems without a line rather than a wrong one."""
     tuning = Tuning({"prefill": {"exact": 3}}, Document(Path("models.toml"), {}), ("models", "a", "stages"))
-    assert ["models.toml: exact: expected true or false, got a whole number"] == problems(
-        tmp_path, PLAIN, tuning
-    )
+    assert [
+        "models.toml: exact: expected true or false, got a whole number; leave it out for the default, false"
+    ] == problems(tmp_path, PLAIN, tuning)

@@ -93,7 +93,8 @@ def test_an_entry_point_is_found(folder, monkeypatch):
 def test_its_keys_are_checked_like_those_of_any_stage(folder):
     """A third party's options are validated with line and allowed values."""
     (folder / "shouting.py").write_text(SHOUT)
-    assert "chat.toml:5: times: expected a whole number >= 1" == problem(folder, "shouting:Shout", 0)
+    expected = "chat.toml:5: times: expected a whole number >= 1; leave it out for the default, 1"
+    assert expected == problem(folder, "shouting:Shout", 0)
 
 
 @pytest.mark.parametrize(

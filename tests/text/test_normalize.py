@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from omlx.config.problem import FieldError
 from omlx.errors import ConfigError
 from omlx.text.chat import ChatPrompt, Message, ToolCall
-from omlx.text.normalize import NORMALIZE_RULES, Rewrite, attribution, normalize, volatile
+from omlx.text.normalize import NORMALIZE_RULES, Rewrite, Volatile, attribution, normalize
 
 LINE = "x-anthropic-billing-header: cc_version=2.1.332.a1b; cc_entrypoint=cli; cch=0f3a9;"
 
@@ -102,16 +103,32 @@ def test_results_follow_calls() -> None:
 
 def test_volatile_text_is_replaced_in_system_only() -> None:
     """The user's pattern is replaced by a fixed text in system messages, and nowhere else."""
-    rule = volatile(r"\d\d:\d\d", r"\clock")
+    rule = Volatile(pattern=r"\d\d:\d\d", replace=r"\clock")
     prompt, rewrites = rule(_chat(Message("system", "at 10:59"), Message("user", "at 10:59")))
     assert _chat(Message("system", r"at \clock"), Message("user", "at 10:59")) == prompt
     assert ["messages[0].content"] == [rewrite.where for rewrite in rewrites]
+    assert (prompt, ()) == rule(prompt)
 
 
-def test_bad_pattern() -> None:
-    """A pattern that is no regular expression is a ConfigError."""
-    with pytest.raises(ConfigError, match="no regular expression"):
-        volatile("(", "")
+@pytest.mark.parametrize("begun", [(), (Message("assistant", "It is"),)], ids=["", "begun"])
+def test_volatile_text_can_move_to_the_end(begun) -> None:
+    """What is taken out of the system prompt is said behind the newest message, before an answer that was begun."""
+    rule = Volatile(pattern=r"^Time: .*\n", move=True)
+    ask = Message("user", "What time is it?")
+    prompt, [rewrite] = rule(_chat(Message("system", "Be brief.\nTime: 10:59\nUse tools."), ask, *begun))
+    moved = Message("system", "Time: 10:59")
+    assert _chat(Message("system", "Be brief.\nUse tools."), ask, moved, *begun) == prompt
+    assert rewrite.what.endswith("now said at the end")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [("(", "no regular expression"), ("x*", "matches the empty text"), ("", "empty text")],
+)
+def test_a_pattern_that_cannot_work_is_refused(pattern, words) -> None:
+    """What is no regular expression, or matches between any two letters, is refused as it is read."""
+    with pytest.raises(FieldError, match=words):
+        Volatile(pattern=pattern)
 
 
 def test_unknown_rule() -> None:
