@@ -2,6 +2,7 @@
 
 request         what a request says itself: above all, and not known here
 --set           the command line
+alias           the table of an alias, for requests that name it
 model           the model's own table in models.toml
 defaults        [defaults] in models.toml
 pipeline file   the [[stage]] table
@@ -22,7 +23,7 @@ from omlx.config.lines import KeyPath
 from omlx.config.load import Config, load_config
 from omlx.config.paths import find_pipeline
 from omlx.config.reference import options_of, plain
-from omlx.config.settings import SamplingDefaults
+from omlx.config.settings import AliasSettings, SamplingDefaults
 from omlx.errors import ModelLoadError
 from omlx.models.describe import local_folder
 from omlx.models.generation import model_sampling
@@ -67,10 +68,11 @@ def effective(config: Config) -> dict[str, Any]:
         name: list(_table(config.document, (name,), getattr(settings, name), "models.toml"))
         for name in ("server", "cache")
     }
-    tables["models"] = {
-        name: [*_model(config, name), *_stages(config, name, pipelines[name].stages)]
-        for name in settings.models
-    }
+    tables["models"] = {}
+    for name in settings.models:
+        values = list(_model(config, name))
+        stages = _stages(config, name, pipelines[name].stages)
+        tables["models"][name] = [*values, *_aliases(config, name, values), *stages]
     return tables
 
 
@@ -110,6 +112,8 @@ def _model(config: Config, name: str) -> Iterator[Value]:
             yield said or Value("pipeline", chosen, "default")
         elif value.key == "sampling":
             yield from _sampling(config, name)
+        elif value.key == "aliases":
+            yield msgspec.structs.replace(value, value=list(model.aliases))
         elif value.key != "stages":
             yield value
 
@@ -126,6 +130,28 @@ def _sampling(config: Config, name: str) -> Iterator[Value]:
             yield Value(key, 0.0, "default")
         else:
             yield msgspec.structs.replace(value, key=key)
+
+
+def _aliases(config: Config, name: str, values: list[Value]) -> Iterator[Value]:
+    """Yield what a request under each alias with settings of its own gets: the alias's values over the model's."""
+    aliases = config.settings.models[name].aliases
+    for alias, said in aliases.items() if isinstance(aliases, dict) else ():
+        at: KeyPath = ("models", name, "aliases", alias)
+        for value in values:
+            table, _, key = value.key.partition(".")
+            if table == "sampling":
+                own = _said(config.document, (*at, table, key), key, getattr(said.sampling, key), "alias")
+                yield msgspec.structs.replace(own or value, key=f"aliases.{alias}.{value.key}")
+        yield from _alias_options(config, name, alias, said)
+
+
+def _alias_options(config: Config, name: str, alias: str, said: AliasSettings) -> Iterator[Value]:
+    for option in {**config.settings.models[name].template_options, **said.template_options}:
+        own = option in said.template_options
+        at: KeyPath = ("models", name, *(("aliases", alias) if own else ()), "template_options", option)
+        options = said.template_options if own else config.settings.models[name].template_options
+        key, source = f"aliases.{alias}.template_options.{option}", "alias" if own else "model"
+        yield _said(config.document, at, key, options[option], source) or Value(key, options[option], source)
 
 
 def _own_sampling(path: str) -> tuple[Sampling, Path]:

@@ -17,6 +17,7 @@ from omlx.explain.disk import DiskStore
 from omlx.explain.explainer import Explainer
 from omlx.models.describe import describe, identity, local_folder
 from omlx.pipeline.cost import CostBook, profile_folder
+from omlx.pipeline.defaults import with_defaults
 from omlx.pipeline.model import Model
 from omlx.pipeline.pipeline import Pipeline
 from omlx.pipeline.pipelines import load_pipelines
@@ -24,7 +25,6 @@ from omlx.pipeline.request import Request
 from omlx.pipeline.stage import Services
 from omlx.stages import built_in_stages
 from omlx.stages.prefill import computing_of
-from omlx.text.chat import ChatPrompt
 from omlx.types import Fingerprint
 
 
@@ -78,12 +78,11 @@ class Local:
         return Services(None, costs=self.costs)
 
     def own(self, request: Request) -> Request:
-        """Return a request to this model, with the template options of its settings where it gives none."""
-        prompt, options = request.prompt, self.settings.models[self.name].template_options
-        if isinstance(prompt, ChatPrompt) and options:
-            merged = {**options, **prompt.template_options}
-            prompt = msgspec.structs.replace(prompt, template_options=merged)
-        return msgspec.structs.replace(request, model=self.name, prompt=prompt)
+        """Return a request to this model, with what its alias and the model's settings say where it says nothing."""
+        settings = self.settings.models[self.name]
+        aliases = settings.aliases if isinstance(settings.aliases, dict) else {}
+        asked = with_defaults(request, aliases.get(request.model), settings.template_options)
+        return msgspec.structs.replace(asked, model=self.name)
 
 
 def local_model(options: argparse.Namespace, asked: str = "") -> Local:

@@ -8,6 +8,7 @@ Whoever makes something happen runs the turn; one at a time, and who comes meanw
 it, so that a request that ends at once does not begin the next one inside its own end.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,18 +16,20 @@ from typing import Protocol
 
 import structlog
 
-from omlx.errors import CancelledError, OmlxError
+from omlx.errors import CancelledError, InUseError, OmlxError
 from omlx.models.loaded import LoadedModel
 from omlx.models.pool import ModelPool, memory_in_use
 from omlx.pipeline.conductor import internal_error
 from omlx.runtime.gate import Gate, Moves
-from omlx.runtime.memory import Account, model_refusal, request_refusal, spare_models
+from omlx.runtime.memory import Account, Refusal, model_refusal, request_refusal, spare_models
 from omlx.store.store import BlockStore
 
 log = structlog.get_logger()
 
 #: How often deadlines and idle models are looked at.
 TICK_S = 0.2
+#: How long a request that lacks memory waits for blocks to be written.
+WRITES_S = 5.0
 
 
 class Guest(Protocol):
@@ -145,23 +148,31 @@ class Dispatcher:
         return done
 
     def reserve(self, guest: Guest, nbytes: int) -> None:
-        """Count bytes for a running guest, until it leaves. The hot tier gives way.
+        """Count bytes for a running guest, until it leaves. The hot tier gives way; pending writes are waited for.
 
         Raises TooLargeError for what can never fit, BusyError for what does not fit now.
         """
+        refusal, account = self._try_reserve(guest, nbytes)
+        short = nbytes + account.firm_bytes - account.budget_bytes
+        if refusal is not None and self._store is not None and 0 < short <= account.pending_bytes:
+            self._store.flush(WRITES_S)
+            refusal, account = self._try_reserve(guest, nbytes)
+        if refusal is None:
+            self._settle()
+            return
+        for name in spare_models(self._gate.residents(), guest.model, short):
+            with contextlib.suppress(InUseError):  # somebody was faster
+                self.unload(name)
+        raise refusal
+
+    def _try_reserve(self, guest: Guest, nbytes: int) -> tuple[Refusal | None, Account]:
         with self._deciding:
             account, weights = self._account(), self._gate.weights()
             lasting = sum(size for name, size in weights.items() if name in self._pinned | {guest.model})
             refusal = request_refusal(nbytes, account, lasting)
             if refusal is None:
                 self._reserved[guest] = nbytes
-        if refusal is None:
-            self._settle()
-            return
-        short = nbytes + account.firm_bytes - account.budget_bytes
-        for name in spare_models(self._gate.residents(), guest.model, short):
-            self.unload(name)
-        raise refusal
+        return refusal, account
 
     def account(self) -> Account:
         """Return where the budget goes."""
@@ -271,7 +282,7 @@ class Dispatcher:
             self._turn()
 
     def _expire(self) -> None:
-        """End what is overdue. On its own: a loop's variable would hold the last guest, and its model's weights."""
+        """End what is overdue. In a frame of its own: a loop's variable holds the last guest, and that its model."""
         for guest in self._gate.everyone():
             guest.expire()
 

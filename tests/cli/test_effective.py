@@ -94,3 +94,33 @@ def test_with_problems_those_are_shown(project, capsys):
     (project / "mine.toml").write_text(CHAIN.replace("exact", "exakt"))
     assert 1 == main(["check", "--effective"])
     assert "mine.toml:6:1: unknown key 'exakt'" in capsys.readouterr().out
+
+
+ALIASES = """
+[models.coder.aliases.thinker]
+sampling = { temperature = 0.3 }
+template_options = { enable_thinking = true }
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "source", "where"),
+    [
+        ("aliases", ["thinker"], "model", "models.toml:11"),
+        ("aliases.thinker.sampling.temperature", 0.3, "alias", "models.toml:12"),
+        ("aliases.thinker.sampling.top_p", 0.9, "model", "models.toml:7"),
+        ("aliases.thinker.sampling.top_k", 5, "model folder", "model/generation_config.json"),
+        ("aliases.thinker.template_options.enable_thinking", True, "alias", "models.toml:13"),
+        ("aliases.thinker.template_options.level", 2, "model", "models.toml:9"),
+        ("sampling.temperature", 0.7, "model folder", "model/generation_config.json"),
+    ],
+)
+def test_what_an_alias_gets_has_its_source(project, capsys, key, value, source, where):
+    """G6: an alias is above its model, which is above the model's folder; each value says whose it is."""
+    models = MODELS.format(folder=project / "model").replace('aliases = ["small"]\n', "")
+    (project / "models.toml").write_text(f"{models}template_options = {{ level = 2 }}\n{ALIASES}")
+    (project / "model" / "generation_config.json").write_text(
+        '{"temperature": 0.7, "top_p": 0.5, "top_k": 5}'
+    )
+    found = values(capsys)[key]
+    assert (value, source, where) == (found["value"], found["source"], found["where"])

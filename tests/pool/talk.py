@@ -54,7 +54,7 @@ def ask(server: Served, model: str, seed: int = 0, **body: Any) -> httpx.Respons
 
 
 class Stream:
-    """A long answer that is read on a thread of its own. Its `texts` grow; `error` is what ended it, if one did."""
+    """A long answer that is read on a thread of its own. Its `texts` grow; `error` is one that ended it."""
 
     def __init__(self, server: Served, model: str, **body: Any) -> None:
         self.texts: list[str] = []
