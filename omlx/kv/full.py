@@ -2,7 +2,8 @@
 
     keys: (1, kv_heads, capacity, head_dim), of which the first `offset` tokens are valid
 
-Latent attention and indexers keep other things under the same names; an array may even have no bytes (dim 0).
+Latent attention and indexers keep other things under the same names; an array may even have no bytes (dim 0), or hold
+zeros that nothing reads: those are not stored, and made anew.
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,9 @@ def _(cache: KVCache | ConcatenateKVCache) -> Held:
 @fill.register
 def _(cache: KVCache, arrays: Mapping[str, mx.array], end: int) -> None:
     cache.keys = with_slack(arrays["keys"], cache.step)
-    cache.values = with_slack(arrays["values"], cache.step)
+    cache.values = (
+        with_slack(arrays["values"], cache.step) if "values" in arrays else mx.zeros_like(cache.keys)
+    )
     cache.offset = end
 
 

@@ -7,6 +7,7 @@ import mlx.core as mx
 
 from omlx.kv.families import Path, read, traits, walk
 from omlx.kv.family import Traits
+from omlx.kv.unread import unread_values
 from omlx.prefix.layout import LayerGroup, Layout, TensorSpec
 
 #: Stored NumPy form of each MLX dtype. NumPy has no bfloat16: its bits travel as uint16.
@@ -29,14 +30,16 @@ Shape = tuple[str, tuple[int, ...], str]
 def probe_layout(model: Any, caches: Sequence[Any]) -> Layout:
     """Return the layout of fresh `caches`, which this fills with a few tokens: throw them away.
 
-    A cache that the model does not use has no part in it. Raises UnsupportedCacheError when a layer's cache
-    class is not met by this room.
+    A cache that the model does not use has no part in it, nor has an array that it never reads. Raises
+    UnsupportedCacheError when a layer's cache class is not met by this room.
     """
     found = [(path, cache, traits(cache)) for path, cache in walk(caches)]
     mx.eval(model(mx.zeros((1, _PROBE_TOKENS), mx.int32), cache=caches))
+    arrays = {path: read(cache).arrays for path, cache, _ in found}
+    unread = unread_values(model, caches, _PROBE_TOKENS)
     groups: dict[tuple[Traits, tuple[Shape, ...]], list[Path]] = {}
-    for path, cache, kind in found:
-        shapes = shapes_of(read(cache).arrays)
+    for path, _, kind in found:
+        shapes = shapes_of({n: a for n, a in arrays[path].items() if n != "values" or path not in unread})
         if shapes:
             groups.setdefault((kind, shapes), []).append(path)
     return Layout(tuple(_group(i, *key, paths) for i, (key, paths) in enumerate(groups.items())))

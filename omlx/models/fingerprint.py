@@ -19,7 +19,7 @@ from omlx.errors import ModelLoadError
 from omlx.types import Fingerprint
 
 #: Raised when the meaning of stored records changes without their schema changing.
-IDENTITY_VERSION = 1
+IDENTITY_VERSION = 2
 
 _TEXT_FILES = (
     "config.json",

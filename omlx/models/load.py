@@ -32,10 +32,12 @@ from omlx.models.generation import model_sampling
 from omlx.models.loaded import LoadedModel
 from omlx.pipeline.model import Computing, Model
 from omlx.prefix.layout import Layout
+from omlx.stages.writeback import WritebackStage
 from omlx.text.chat import ChatPrompt, Prompt
 from omlx.text.seams import AnswerParser
 from omlx.text.text_config import TextConfig, read_text_config
 from omlx.text.tokenizer import FolderTokenizer
+from omlx.text.turnover import lost_tokens
 from omlx.types import Fingerprint, Tokens
 
 log = structlog.get_logger()
@@ -101,7 +103,20 @@ def assemble(found: ReadModel) -> LoadedModel:
         max_tokens=settings.max_tokens,
         vocabulary_tokens=text.vocabulary_tokens,
     )
+    _warn_of_loss(model)
     return LoadedModel(found.module, new_caches, model, sum(array.nbytes for array in _arrays(found.module)))
+
+
+def _warn_of_loss(model: Model) -> None:
+    """Say so when each turn will compute more than a block again, because of how the template renders the next one."""
+    lost = lost_tokens(model.tokenizer, model.template_options)
+    if lost is not None and lost > WritebackStage().block_tokens:
+        log.warning(
+            "each turn loses more than its generation prompt",
+            model=model.name,
+            lost_tokens=lost,
+            reason="the chat template renders what stands before the answer otherwise in the next turn",
+        )
 
 
 def _module(name: str, folder: Path, adapter: Path | None, *, trust_remote_code: bool) -> Any:

@@ -100,6 +100,11 @@ class ColdTier:
         with self._table.lock:
             self._table.ledger.adopt(fingerprints)
 
+    def orphans(self) -> set[Fingerprint]:
+        """Return models with blocks here that are not in use, as far as that is known."""
+        with self._table.lock:
+            return self._table.ledger.orphans()
+
     def block(self, name: BlockName) -> Block | None:
         """Return the block of that name when it is on disk."""
         with self._table.lock:

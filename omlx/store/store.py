@@ -245,6 +245,13 @@ class BlockStore:
         self._catalog.sync(names)
         return len(names)
 
+    def clear_orphans(self) -> int:
+        """Forget the blocks of models that are in use no more, see `adopt`; return how many.
+
+        Raises CacheError when the disk refuses.
+        """
+        return sum(self.clear(identity) for identity in (self._cold.orphans() if self._cold else ()))
+
     def close(self, timeout_s: float = 10.0) -> None:
         """Write what is in RAM only, for at most `timeout_s`; log a count of what was given up; close."""
         deadline = time.monotonic() + timeout_s

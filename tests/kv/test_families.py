@@ -12,11 +12,20 @@ import pytest
 
 from omlx.config.settings import ModelSettings
 from tests.kv.parity import tiny
-from tests.tiny_models import CONFIGS, make_model
+from tests.tiny_models import CONFIGS, make_model, make_module, settings_of
 
 # isort: split
+import mlx.core as mx
 import mlx_lm.models
-from mlx_lm.models.cache import ArraysCache, CacheList, KVCache, RotatingKVCache, _BaseCache
+from mlx.utils import tree_flatten
+from mlx_lm.models.cache import (
+    ArraysCache,
+    CacheList,
+    KVCache,
+    RotatingKVCache,
+    _BaseCache,
+    make_prompt_cache,
+)
 
 from omlx.kv.families import is_met, walk
 from omlx.kv.family import UNSUPPORTED, UnsupportedCacheError
@@ -85,6 +94,22 @@ def test_every_make_cache_makes_known_classes():
     assert [] == [place for place, kinds, asks in found if not kinds and not asks]
 
 
+def test_no_model_keeps_a_head_of_its_window():
+    """Why `keep > 0` may be refused: no model asks for it, only `make_prompt_cache(max_kv_size=...)`, unused here."""
+    keeps = [
+        (module.__name__, keyword.value.value)
+        for module in modules().values()
+        for call in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Name)
+        and call.func.id == "RotatingKVCache"
+        for keyword in call.keywords
+        if keyword.arg == "keep"
+    ]
+    assert len(keeps) >= 5
+    assert [("mlx_lm.models.cache", 4)] == [made for made in keeps if made[1] != 0]
+
+
 def test_the_table_of_unsupported_classes_has_no_stale_line():
     """Each line names a class that exists and that no family meets."""
     for name in UNSUPPORTED:
@@ -137,6 +162,31 @@ def test_layers_of_one_kind_and_shape_are_one_group(family, groups):
     assert groups == [(group.kind, group.window, len(group.layers)) for group in layout.groups]
     names = [spec.name for kind in layout.kinds() for spec in layout.tensors(kind)]
     assert len(names) == len(set(names))
+
+
+def test_zeros_that_nothing_reads_are_not_stored():
+    """DeepSeek's indexer keeps zeros beside its keys: its group has keys alone, latent attention has all it reads."""
+    layout = tiny("deepseek_v32").layout
+    assert [["0.keys", "0.values"], ["1.keys"]] == [
+        [s.name for s in group.tensors] for group in layout.groups
+    ]
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_zeros_that_are_read_are_stored(bias):
+    """Values that happen to be zero, as those of a padding token may be, are values: nothing of them is left out."""
+    module = make_module(settings_of("llama", attention_bias=bias))
+    zeros = [("model.embed_tokens.weight", module.model.embed_tokens.weight * (mx.arange(512) > 7)[:, None])]
+    zeros += [
+        (name, weight * 0)
+        for name, weight in tree_flatten(module.parameters())
+        if name.endswith(("v_proj.bias", "o_proj.bias"))
+    ]
+    module.load_weights(zeros, strict=False)
+    caches = make_prompt_cache(module)
+    module(mx.zeros((1, 4), mx.int32), cache=caches)
+    assert (bias, False) == (mx.any(caches[0].keys).item(), mx.any(caches[0].values).item())
+    assert tiny("llama").layout == probe_layout(module, make_prompt_cache(module))
 
 
 @pytest.mark.parametrize("family", CONFIGS)

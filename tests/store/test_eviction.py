@@ -1,9 +1,10 @@
 """What is evicted, and in which order. Values only."""
 
 import random
+from dataclasses import replace
 
 from omlx.store.eviction import Cost, Demand, Resident, plan_eviction
-from tests.sequences import branch, chain, even
+from tests.sequences import OTHER_MODEL, branch, chain, even
 
 
 def resident(block, accessed, uses=0, window=0, pinned=False, **kinds):
@@ -140,3 +141,25 @@ def test_plans_leave_no_hole():
         left = {b.name for b in blocks} - set(names(plan or ()))
         assert all(b.parent is None or b.parent in left for b in blocks if b.name in left)
         assert plan is None or 10 * len(plan) >= need
+
+
+def test_orphans_go_first():
+    """I4: blocks of a model that is in use no more go before anything else, however often they were used."""
+    ours, theirs = chain(range(48), even(3)), chain(range(48), even(3), OTHER_MODEL)
+    held = [resident(b, accessed=i) for i, b in enumerate(ours)]
+    held += [replace(resident(b, accessed=50 + i, uses=9), orphan=True) for i, b in enumerate(theirs)]
+    assert [b.name for b in (*theirs[::-1], ours[2])] == names(plan_eviction(held, Demand(Cost(40), 60)))
+
+
+def test_an_orphan_that_is_pinned_or_continued_stays():
+    """I4: being an orphan is no reason to leave a hole, or to take what is held."""
+    theirs = chain(range(64), even(4), OTHER_MODEL)
+    held = [
+        replace(
+            resident(b, accessed=i, pinned=i == 1), orphan=True, records={"kv": Cost(10), "window": Cost(5)}
+        )
+        for i, b in enumerate(theirs)
+    ]
+    keys = [(b.name, kind) for b in (theirs[3], theirs[2]) for kind in ("kv", "window")]
+    assert keys == list(plan_eviction(held, Demand(Cost(30), 40)))
+    assert plan_eviction(held, Demand(Cost(46), 60)) is None

@@ -508,3 +508,29 @@ def test_a_store_needs_a_tier():
     """Neither RAM nor disk is an error, not a cache that does nothing."""
     with pytest.raises(ValueError, match="hot tier, a cold tier"):
         BlockStore(None, None)
+
+
+def test_orphans_are_cleared_alone(stores):
+    """I4: once the models in use are known, only blocks of others can be cleared by that name; unknown, none can."""
+    for fingerprint in (MODEL, OTHER_MODEL):
+        store = stores.store()
+        put(store, chain(range(48), even(3), fingerprint))
+        stores.close(store)
+    store = stores.store()
+    assert 0 == store.clear_orphans()
+    store.adopt(frozenset({MODEL}))
+    orphaned = store.stats().cold.orphan_bytes
+    assert 0 < orphaned < store.stats().cold.bytes
+    assert 3 == store.clear_orphans()
+    assert [48, 0] == [reuse(store, range(50)), reuse(store, range(50), fingerprint=OTHER_MODEL)]
+    assert 0 == store.stats().cold.orphan_bytes
+
+
+def test_what_another_process_uses_is_no_orphan(stores):
+    """I4: a model that somebody used since the table was opened stays, whoever configured it."""
+    first = stores.store()
+    first.adopt(frozenset({MODEL}))
+    put(first, chain(range(48), even(3), OTHER_MODEL))
+    first.flush(10)
+    assert 0 == first.stats().cold.orphan_bytes
+    assert 0 == first.clear_orphans()

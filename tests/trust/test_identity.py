@@ -1,7 +1,9 @@
 """Other weights, another adapter, another precision: never the same blocks, whatever the names."""
 
 import json
+import os
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -9,9 +11,21 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from omlx.config.settings import ModelSettings
-from tests.serving import serving
+from omlx.config.settings import ModelSettings, Settings
+from omlx.pipeline.stage import Services
+from omlx.runtime.bare import BareChain
+from omlx.store.cold import ColdTier
+from omlx.store.hot import HotTier
+from omlx.store.store import BlockStore
+from omlx.text.chat import TokenPrompt
+from tests.serving import REPOSITORY, serving
+from tests.tiny_models import make_module
 from tests.trust.talk import STAGES, answer, small, small_server, tokens_of
+
+# isort: split
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_flatten
 
 PROMPT = tokens_of(1, 150)
 #: What the first run, and one that finds everything, restore.
@@ -74,6 +88,85 @@ def edit_template(folder: Path) -> None:
     config = json.loads((folder / "tokenizer_config.json").read_text())
     config["chat_template"] = config["chat_template"].replace("You help.", "You hold.")
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
+
+
+def edit_tokenizer(folder: Path) -> None:
+    """Take the last merge out of the tokenizer."""
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"]["merges"].pop()
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def requantize(folder: Path) -> None:
+    """Quantize the weights, to 8 bits, or to 4 where they are quantized."""
+    config = json.loads((folder / "config.json").read_text())
+    bits = 4 if config.pop("quantization", None) else 8
+    module = make_module(config)
+    nn.quantize(module, group_size=32, bits=bits)
+    weights = dict(tree_flatten(module.parameters()))
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+    config["quantization"] = {"group_size": 32, "bits": bits}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def swap_adapter(folder: Path) -> None:
+    """Write another adapter under the same name."""
+    write_adapter(folder.parent / "adapter", 2)
+
+
+CHANGES = [perturb, requantize, edit_rope, edit_tokenizer, edit_template, swap_adapter]
+
+
+def loaded(folder: Path) -> BareChain:
+    """Load the model in a folder, under its adapter."""
+    adapter = str(folder.parent / "adapter")
+    model = ModelSettings(path=str(folder), adapter=adapter, stages=STAGES)
+    return BareChain(Settings(models={"tiny": model}), "tiny", Path(REPOSITORY))
+
+
+def ran(chain: BareChain, store: BlockStore | None) -> tuple[int, list[int]]:
+    """Return how many tokens of the prompt were restored, and all tokens at the end."""
+    state = chain.run(TokenPrompt(tuple(PROMPT)), Services(store), max_tokens=8)
+    return state.sequence.resumed, state.sequence.tokens.tolist()
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_model_loaded_again_meets_no_block_of_what_it_was(folder_of, tmp_path, change):
+    """I1, A8: changed in place and loaded again without a restart, a model finds nothing in RAM or on disk."""
+    folder = Path(shutil.copytree(folder_of("llama"), tmp_path / "model"))
+    write_adapter(tmp_path / "adapter", 1)
+    with closing(BlockStore(HotTier(2**28), ColdTier(tmp_path / "cache", 2**28, min_free_bytes=0))) as store:
+        for happens in (lambda _: None, change):
+            happens(folder)
+            with closing(loaded(folder)) as chain:
+                _, cold = ran(chain, None)
+                assert [(NOTHING, cold), (ALL, cold)] == [ran(chain, store), ran(chain, store)]
+    with (
+        closing(loaded(folder)) as chain,
+        closing(BlockStore(None, ColdTier(tmp_path / "cache", 2**28, min_free_bytes=0))) as alone,
+    ):
+        assert (ALL, cold) == ran(chain, alone)
+
+
+@pytest.mark.parametrize("way", ["copied", "moved", "touched", "linked"])
+def test_a_model_in_another_place_finds_its_blocks(folder_of, tmp_path, way):
+    """A8: copied, moved, touched or behind a symlink, a model is the one it was: all of its prompt is restored."""
+    folder = Path(shutil.copytree(folder_of("llama"), tmp_path / "model"))
+    with small_server(folder, tmp_path / "cache") as server:
+        before, _ = answer(server, PROMPT)
+    match way:
+        case "copied":
+            folder = Path(shutil.copytree(folder, tmp_path / "copy"))
+        case "moved":
+            folder = folder.rename(tmp_path / "elsewhere")
+        case "linked":
+            (tmp_path / "link").symlink_to(folder)
+            folder = tmp_path / "link"
+        case "touched":
+            for file in folder.iterdir():
+                os.utime(file, (1, 1))
+    with small_server(folder, tmp_path / "cache") as server:
+        assert (before, ALL) == answer(server, PROMPT)
 
 
 @pytest.mark.parametrize("change", [perturb, edit_rope, edit_template])

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from structlog.testing import capture_logs
 
 from omlx.text.tokenizer import FolderTokenizer
 from tests.tiny import CHATML, QWEN3
@@ -103,6 +104,31 @@ def test_an_empty_think_block_costs_the_generation_prompt_alone(folder_of: Folde
         rendered(folder, first, **off), rendered(folder, following, **off)
     )
     assert restored(later) >= prompt_tokens(found) - max(generation, 1) - 8
+
+
+#: The tools stand before the last user message, wherever that is.
+MOVING = """
+{%- for message in messages %}
+    {%- if loop.last and tools %}
+        {%- for tool in tools %}{{- tool | tojson }}{%- endfor %}
+    {%- endif %}
+    {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}
+"""
+
+
+@pytest.mark.parametrize(("template", "warned"), [(MOVING, True), (CHATML, False), (QWEN3, False)])
+def test_a_template_that_loses_its_head_at_each_turn_is_warned_of(
+    folder_of: Folders, tmp_path, template, warned
+):
+    """C6: a template whose next turn parts from this one more than a block before its end is named at load."""
+    folder = folder_of("llama", template=template)
+    with capture_logs() as logs, small_server(folder, tmp_path) as server:
+        server.runtime.preload().result()
+    lines = [line for line in logs if line["event"] == "each turn loses more than its generation prompt"]
+    assert warned == bool(lines)
+    assert all(line["lost_tokens"] > 256 and line["model"] == "tiny" for line in lines)
 
 
 def test_a_call_that_is_rendered_otherwise_keeps_both_branches(folder_of: Folders, kind, tmp_path):
