@@ -1,12 +1,13 @@
 """bench: measure this server on this machine.
 
-omlx bench five --model FOLDER_OR_NAME     reuse in five cases, and after a crash
-omlx bench grid --model FOLDER_OR_NAME     what it costs that prefill chunks end where messages do
+omlx bench five --model FOLDER_OR_NAME         reuse in five cases, and after a crash
+omlx bench grid --model FOLDER_OR_NAME         what it costs that prefill chunks end where messages do
+omlx bench estimates --model FOLDER_OR_NAME    what a dry run foretells beside what then happens
 """
 
 import argparse
 
-from omlx.cli import five, grid
+from omlx.cli import estimates, five, grid
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verb.formatter_class = argparse.RawDescriptionHelpFormatter
     grid.add_arguments(verb)
     verb.set_defaults(bench=grid.run)
+    summary = "estimated against real seconds of each stage"
+    verb = kinds.add_parser("estimates", help=summary, description=estimates.__doc__)
+    verb.formatter_class = argparse.RawDescriptionHelpFormatter
+    estimates.add_arguments(verb)
+    verb.set_defaults(bench=estimates.run)
 
 
 def run(options: argparse.Namespace) -> int:

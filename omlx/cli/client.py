@@ -19,6 +19,7 @@ class Reply:
     total_s: float
     usage: dict[str, Any]
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    id: str = ""
 
     @property
     def prompt_tokens(self) -> int:
@@ -92,6 +93,7 @@ def _collect(response: http.client.HTTPResponse, started: float) -> Reply:
     text: list[str] = []
     calls: list[dict[str, Any]] = []
     usage: dict[str, Any] = {}
+    name = ""
     first: float | None = None
     for chunk in _events(response):
         if "error" in chunk:
@@ -104,8 +106,9 @@ def _collect(response: http.client.HTTPResponse, started: float) -> Reply:
             text += [piece] if piece else []
             calls += delta.get("tool_calls") or []
         usage = chunk.get("usage") or usage
+        name = chunk.get("id") or name
     ended = time.perf_counter()
-    return Reply("".join(text), (first or ended) - started, ended - started, usage, calls)
+    return Reply("".join(text), (first or ended) - started, ended - started, usage, calls, name)
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:

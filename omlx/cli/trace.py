@@ -17,8 +17,9 @@ from omlx.cli.asking import Server
 from omlx.cli.bodies import Body, read_bodies
 from omlx.cli.local import configured_server, local_model
 from omlx.errors import UsageError
+from omlx.explain.later import live_page, session_page
 from omlx.explain.live import live_report, session_report
-from omlx.explain.page import live_page, session_page, trace_page
+from omlx.explain.page import trace_page
 from omlx.explain.paint import Paint
 from omlx.explain.report import report
 from omlx.explain.session import Session, follow, prepare

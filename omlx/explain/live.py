@@ -31,28 +31,25 @@ def _head(trace: RequestTrace, colour: Paint) -> Iterator[str]:
         yield colour("alert", f"failed: {trace.error}")
 
 
-def _fact(trace: RequestTrace, colour: Paint) -> Iterator[str]:
-    yield colour("head", f"{'':<26}{'plan':>16}{'fact':>22}")
+def fact_rows(trace: RequestTrace) -> Iterator[tuple[str, str, str]]:
+    """Yield what was planned and what happened, in words."""
     plan, usage = trace.plan, trace.usage
     spent = {span.stage: span.busy_s for span in trace.spans}
-    rows = (
-        ("tokens from RAM", count(plan.hot_tokens) if plan else "-", count(usage.hot_tokens)),
-        ("tokens from disk", count(plan.cold_tokens) if plan else "-", count(usage.cold_tokens)),
-        (
-            "tokens computed",
-            count(plan.prompt_tokens - plan.resume) if plan else "-",
-            count(usage.prefilled_tokens),
-        ),
-        ("bytes from RAM", size(plan.hot_bytes) if plan else "-", size(trace.hot_bytes)),
-        ("bytes from disk", size(plan.cold_bytes) if plan else "-", size(trace.cold_bytes)),
-        (
-            "fetch and prefill",
-            seconds(plan.restore_s + plan.prefill_s) if plan and plan.cold_run_s else "-",
-            seconds(spent.get("fetch", 0.0) + spent.get("prefill", 0.0)),
-        ),
-        ("written", "-", f"{of(trace.written.blocks, 'block')}, {size(trace.written.nbytes)}"),
-    )
-    for name, planned, happened in rows:
+    timed = seconds(plan.restore_s + plan.prefill_s) if plan and plan.cold_run_s else "-"
+    computed = count(plan.prompt_tokens - plan.resume) if plan else "-"
+    written = f"{of(trace.written.blocks, 'block')}, {size(trace.written.nbytes)}"
+    yield "tokens from RAM", count(plan.hot_tokens) if plan else "-", count(usage.hot_tokens)
+    yield "tokens from disk", count(plan.cold_tokens) if plan else "-", count(usage.cold_tokens)
+    yield "tokens computed", computed, count(usage.prefilled_tokens)
+    yield "bytes from RAM", size(plan.hot_bytes) if plan else "-", size(trace.hot_bytes)
+    yield "bytes from disk", size(plan.cold_bytes) if plan else "-", size(trace.cold_bytes)
+    yield "fetch and prefill", timed, seconds(spent.get("fetch", 0.0) + spent.get("prefill", 0.0))
+    yield "written", "-", written
+
+
+def _fact(trace: RequestTrace, colour: Paint) -> Iterator[str]:
+    yield colour("head", f"{'':<26}{'plan':>16}{'fact':>22}")
+    for name, planned, happened in fact_rows(trace):
         yield f"  {name:<24}{planned:>16}{happened:>22}".rstrip()
 
 

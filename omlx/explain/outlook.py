@@ -66,15 +66,23 @@ def _decode(known: Foreseen) -> str:
     limit = request.max_tokens or model.max_tokens
     most = f"at most {of(limit, 'token')}" if limit else "until the model ends"
     rate = known.rates.decode
-    return f"{most}, about {rate:.0f} tokens/s" if rate else most
+    return f"its first token; {most}, about {rate:.0f} tokens/s" if rate else most
+
+
+#: A stage that waits for others: its time says nothing of the next request's.
+_WAITS = "coalesce"
 
 
 def _seconds(known: Foreseen) -> dict[str, float | None]:
-    """Return the estimates by stage; none where a rate that is needed has not been measured."""
+    """Return the estimates by stage, of decoding its first token; none where a rate has not been measured."""
     rates, plan, tokens = known.rates, known.plan, len(known.state.tokens)
     found: dict[str, float | None] = {
-        "tokenize": rates.seconds("tokenize", tokens) if rates.tokenize else None
+        stage: tokens / rate for stage, rate in rates.stages.items() if stage != _WAITS
     }
+    found["decode"] = rates.seconds("decode", 1) if rates.decode else None
+    found["tokenize"] = rates.seconds("tokenize", tokens) if rates.tokenize else None
+    writes = known.writes.nbytes
+    found["writeback"] = rates.seconds("store", writes) if rates.store or not writes else None
     if plan is None:
         return {**found, "prefill": rates.seconds("prefill", tokens) if rates.prefill else None}
     restore = rates.seconds("restore", plan.hot_bytes + plan.cold_bytes)

@@ -170,12 +170,16 @@ def _stages(explanation: Explanation, colour: Paint) -> Iterator[str]:
     yield from _total(explanation.stages)
 
 
-def _rewrites(rewrites: Sequence[Rewrite], colour: Paint) -> Iterator[str]:
-    """Yield the rewrites, those that say the same together."""
+def together(rewrites: Sequence[Rewrite]) -> dict[tuple[str, str], list[str]]:
+    """Return the places of rewrites that say the same, by rule and words."""
     places: dict[tuple[str, str], list[str]] = {}
     for rewrite in rewrites:
         places.setdefault((rewrite.rule, rewrite.what), []).append(rewrite.where)
-    for (rule, what), where in places.items():
+    return places
+
+
+def _rewrites(rewrites: Sequence[Rewrite], colour: Paint) -> Iterator[str]:
+    for (rule, what), where in together(rewrites).items():
         more = f" and {of(len(where) - 1, 'other place')}" if len(where) > 1 else ""
         yield " " * 37 + colour("dim", _cut(f"{rule} at {where[0]}{more}: {what}", WIDTH - 37))
 

@@ -98,6 +98,9 @@ class _Walk:
 
     def _end(self, error: OmlxError | None) -> None:
         self.state.ended = True
+        state = self.state
+        if error is None and state.tokens is not None:
+            self.services.costs.walked(state.model.fingerprint, len(state.tokens), state.watch.seconds)
         self.done(error)
 
     def _submit(self, group: Group) -> None:

@@ -9,6 +9,7 @@ again costs about a tenth of what was computed meanwhile.
 """
 
 import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -19,7 +20,7 @@ from omlx.prefix.layout import Layout
 from omlx.prefix.match import Match
 from omlx.types import Fingerprint
 
-Rate: TypeAlias = Literal["prefill", "decode", "restore", "fetch", "tokenize"]
+Rate: TypeAlias = Literal["prefill", "decode", "restore", "fetch", "tokenize", "store"]
 
 #: Weight of one new observation in a running average.
 _WEIGHT = 0.3
@@ -30,8 +31,8 @@ _LEAST_WORK: dict[Rate, float] = {
     "restore": 65536,
     "fetch": 65536,
     "tokenize": 256,
+    "store": 65536,
 }
-
 
 #: How much faster restoring is taken to be each time it was passed over, as a part of the measured rate.
 _DOUBT = 0.1
@@ -42,7 +43,8 @@ _WORTH_COMPUTING_S = 0.25
 class Rates(msgspec.Struct, frozen=True):
     """Work per second of one model on this machine: tokens for prefill, decode and tokenize, bytes for the others.
 
-    0.0 means: not measured yet.
+    0.0 means: not measured yet. `stages` has, for every stage by its name, the tokens of a prompt per second: all
+    that is known of a stage without a rate of its own.
     """
 
     prefill: float = 0.0
@@ -50,6 +52,8 @@ class Rates(msgspec.Struct, frozen=True):
     restore: float = 0.0
     fetch: float = 0.0
     tokenize: float = 0.0
+    store: float = 0.0
+    stages: dict[str, float] = {}
 
     def seconds(self, rate: Rate, work: float) -> float:
         """Return the seconds that much work takes; 0.0 when the rate is not known."""
@@ -60,9 +64,22 @@ class Rates(msgspec.Struct, frozen=True):
         """Return the rates after one more observation."""
         if work < _LEAST_WORK[rate] or seconds <= 0:
             return self
-        known: float = getattr(self, rate)
-        new = work / seconds if not known else known + _WEIGHT * (work / seconds - known)
-        return msgspec.structs.replace(self, **{rate: new})
+        return msgspec.structs.replace(self, **{rate: _average(getattr(self, rate), work / seconds)})
+
+    def walked(self, tokens: int, seconds: Mapping[str, float]) -> "Rates":
+        """Return the rates after a request of that many tokens, whose stages took so many seconds each."""
+        if tokens < _LEAST_WORK["tokenize"]:
+            return self
+        new = {
+            stage: _average(self.stages.get(stage, 0.0), tokens / spent)
+            for stage, spent in seconds.items()
+            if spent > 0
+        }
+        return msgspec.structs.replace(self, stages={**self.stages, **new})
+
+
+def _average(known: float, rate: float) -> float:
+    return known + _WEIGHT * (rate - known) if known else rate
 
 
 class Profile(msgspec.Struct, frozen=True):
@@ -223,13 +240,21 @@ class CostBook:
 
     def observe(self, fingerprint: Fingerprint, rate: Rate, work: float, seconds: float) -> None:
         """Take in one measurement of a model that is known."""
+        if rate == "restore" and work:
+            with self._lock:
+                self._passed_over.pop(fingerprint, None)
+        self._measured(fingerprint, lambda rates: rates.observed(rate, work, seconds))
+
+    def walked(self, fingerprint: Fingerprint, tokens: int, seconds: Mapping[str, float]) -> None:
+        """Take in the seconds of each stage of a request to a model that is known."""
+        self._measured(fingerprint, lambda rates: rates.walked(tokens, seconds))
+
+    def _measured(self, fingerprint: Fingerprint, change: Callable[[Rates], Rates]) -> None:
         with self._lock:
             profile = self._profiles.get(fingerprint)
             if profile is not None and not self._still:
-                if rate == "restore" and work:
-                    self._passed_over.pop(fingerprint, None)
-                rates = profile.rates.observed(rate, work, seconds)
-                self._profiles[fingerprint] = msgspec.structs.replace(profile, rates=rates)
+                new = msgspec.structs.replace(profile, rates=change(profile.rates))
+                self._profiles[fingerprint] = new
 
     def save(self) -> None:
         """Write every profile, each by a new file that takes the old one's place. Raises OSError."""

@@ -70,6 +70,9 @@ class WritebackStage(Stage, frozen=True, tag="writeback"):
         written, sequence, layout = state.written, state.sequence, state.model.layout
         if services.store is None or layout is None or written.stopped:
             return
+        if state.answer is not None:  # all but the answer's end is stored
+            spent = state.watch.seconds.get(self.name(), 0.0)
+            services.costs.observe(state.model.fingerprint, "store", written.nbytes, spent)
         end = sequence.offset if state.keep_until is None else min(sequence.offset, state.keep_until)
         if end - written.until < self._wait_tokens(state):
             return

@@ -1,7 +1,7 @@
-"""A stage in a file of one's own takes part in everything that a built-in one does."""
+"""A stage in a file of one's own takes part in everything that a built-in one does: the one that the README shows."""
 
 import json
-import shutil
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ import pytest
 from omlx.cli import main
 from tests.serving import serving, settings_for
 
-OWN = Path(__file__).parent / "own"
+README = Path(__file__).parents[2] / "README.md"
 MESSAGES = [{"role": "user", "content": "hello there"}]
 
 
@@ -19,8 +19,14 @@ MESSAGES = [{"role": "user", "content": "hello there"}]
 def project(
     tmp_path: Path, model_folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """Stand in a folder with a pipeline, its stage and a models.toml; the module is forgotten afterwards."""
-    shutil.copytree(OWN, tmp_path, dirs_exist_ok=True)
+    """Stand in a folder with the README's stage, its pipeline and a models.toml; the module is forgotten afterwards."""
+    shown = re.findall(
+        r"<!-- file: (\S+) -->\n```\w+\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert ["pipelines/budget.py", "pipelines/chat.toml"] == [name for name, _ in shown]
+    (tmp_path / "pipelines").mkdir()
+    for name, text in shown:
+        (tmp_path / name).write_text(text)
     (tmp_path / "models.toml").write_text(f"""\
 [cache]
 directory = "{tmp_path}/blocks"

@@ -6,8 +6,9 @@ from html.parser import HTMLParser
 import pytest
 
 from omlx.explain.amounts import seconds, share, size
+from omlx.explain.later import live_page, session_page
 from omlx.explain.live import event_line, live_report, session_report
-from omlx.explain.page import live_page, session_page, trace_page
+from omlx.explain.page import trace_page
 from omlx.explain.paint import Paint
 from omlx.explain.report import WIDTH, report
 from omlx.explain.session import CauseCost, Session, Turn

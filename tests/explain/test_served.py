@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from pathlib import Path
 
 import httpx
@@ -17,6 +18,8 @@ from omlx.pipeline.model import Computing
 from omlx.pipeline.stage import Services
 from omlx.pipeline.timeline import RequestTrace
 from omlx.server.dialects import read_request
+from omlx.server.identity import new_id
+from omlx.text.delta import Failed, Finished, Usage
 from tests.explain.conftest import pipeline
 from tests.serving import serving, settings_for, trace
 from tests.tiny import CHATML, SMOL
@@ -55,12 +58,21 @@ def without_times(found: Explanation) -> Explanation:
     return msgspec.structs.replace(found, plan=plan, stages=(), notes=())
 
 
-def _ask(server, path: str, body: dict) -> tuple[dict, Explanation]:
-    """Return an answer and the explanation that came with it."""
-    answer = server.http.post(path, json=body, headers=TRACED)
-    assert answer.status_code == 200, answer.text
-    said = answer.json()
-    return said, msgspec.convert(said["usage"]["omlx"]["trace"], Explanation)
+def _run(server, path: str, body: dict) -> tuple[Usage, Explanation]:
+    """Run a body of any API, whether or not its answers can be rendered; return its usage and its explanation."""
+    name = new_id("run")
+    _, request = read_request(json.dumps(body).encode(), path, name)
+    over = threading.Event()
+    request = msgspec.structs.replace(request, max_tokens=4, explain=True)
+    server.runtime.submit(request, lambda delta: over.set() if isinstance(delta, Finished | Failed) else None)
+    assert over.wait(60)
+    deadline = time.monotonic() + 10
+    while True:
+        found = [trace for trace in server.runtime.traces() if trace.id == name]
+        if found:
+            return found[0].usage, found[0].explanation
+        assert time.monotonic() < deadline
+        time.sleep(0.005)  # it is kept just after its last delta
 
 
 def _offline(folder, settings, path: str, body: dict) -> Explanation:
@@ -72,30 +84,28 @@ def _offline(folder, settings, path: str, body: dict) -> Explanation:
     return Explainer(pipeline(), Services(disk, costs=costs), disk, "disk").dry(request, model)
 
 
-@pytest.mark.parametrize("agent", ["pi", "openclaw"])
+@pytest.mark.parametrize("agent", ["pi", "opencode", "openclaw", "claude", "codex", "aider"])
 def test_the_plan_is_what_the_server_does(agent, thin_model, tmp_path):
     """Cached tokens by tier are as foretold, turn by turn, from RAM, and from disk after a restart."""
     settings = settings_for(thin_model, tmp_path)
-    turns = bodies(agent, 4)
+    turns = bodies(agent, 3)
     with serving(settings) as server:
         server.runtime.preload().result()  # before that, the layout of its cache is not known
         for path, body in turns[:-1]:
             foretold = explained(server, path, body)
-            answer, real = _ask(server, path, body)
-            usage = answer["usage"]["omlx"]
+            usage, real = _run(server, path, body)
             assert without_times(foretold) == without_times(real)
             assert (foretold.plan.hot_tokens, foretold.plan.cold_tokens) == (
-                usage["hot_tokens"],
-                usage["cold_tokens"],
+                usage.hot_tokens,
+                usage.cold_tokens,
             )
-            assert foretold.plan.prompt_tokens - foretold.plan.resume == usage["prefilled_tokens"]
+            assert foretold.plan.prompt_tokens - foretold.plan.resume == usage.prefilled_tokens
     path, body = turns[-1]
     by_files = _offline(thin_model, settings, path, body)
     with serving(settings) as server:
         foretold = explained(server, path, body)
-        answer, _ = _ask(server, path, body)
-        usage = answer["usage"]["omlx"]
-        assert (0, by_files.plan.cold_tokens) == (usage["hot_tokens"], usage["cold_tokens"])
+        usage, _ = _run(server, path, body)
+        assert (0, by_files.plan.cold_tokens) == (usage.hot_tokens, usage.cold_tokens)
         assert foretold.plan == msgspec.structs.replace(
             by_files.plan,
             restore_s=foretold.plan.restore_s,
