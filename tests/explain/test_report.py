@@ -12,6 +12,7 @@ from omlx.explain.page import trace_page
 from omlx.explain.paint import Paint
 from omlx.explain.report import WIDTH, report
 from omlx.explain.session import CauseCost, Session, Turn
+from omlx.explain.sheet import sides, words
 from omlx.pipeline.cost import Plan
 from omlx.pipeline.explanation import (
     BlockOutlook,
@@ -269,3 +270,15 @@ def test_a_page_stands_by_itself(page):
     assert "prefers-color-scheme: dark" in page
     assert "<b>now" not in page
     assert "width=device-width" in page
+
+
+def test_what_is_different_is_marked():
+    """Of two texts beside each other the letters that differ are marked on either side, and escaped."""
+    shown = sides("at 10:41 <b>", "at 10:57 <b>")
+    assert "at 10:<mark>41</mark> &lt;b&gt;" in shown
+    assert "at 10:<mark>57</mark> &lt;b&gt;" in shown
+
+
+def test_code_in_a_sentence_is_code():
+    """What stands in backticks is set as code, and nothing of a sentence is taken for HTML."""
+    assert "use <code>--show-text</code> &amp; &lt;i&gt;" == words("use `--show-text` & <i>")
