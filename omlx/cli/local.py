@@ -70,7 +70,7 @@ class Local:
     def explainer(self) -> Explainer:
         """Return what explains requests by the files of the cold tier."""
         cache = self.settings.cache
-        stored = DiskStore(Path(cache.directory), int(cache.cold), cache.disk_share)
+        stored = DiskStore(Path(cache.directory), int(cache.cold), cache.disk_share, cache.max_age)
         return Explainer(self.pipeline, Services(stored, costs=self.costs), stored, "disk")
 
     def services(self) -> Services:
