@@ -1,0 +1,44 @@
+"""What a turn loses: the end of a prompt that the prompt of the next turn does not begin with.
+
+    turn 1   tools  system  user | generation prompt
+    turn 2   tools  system  user | assistant  user  generation prompt
+                                 └ here they part; the generation prompt is lost, and no more should be
+
+Found by rendering both. A template that moves the tools to the last user message, or words the head by what stands
+at the end, loses far more: at every turn, whatever cache is behind it.
+"""
+
+import numpy as np
+
+from omlx.errors import RequestError
+from omlx.text.chat import ChatPrompt, Message
+from omlx.text.seams import TemplateOptions, Tokenizer
+from omlx.types import Tokens
+
+#: Longer than a block in any vocabulary, so that what moves is seen to move.
+_LONG = "Read a file of the project and return its text, line by line. " * 60
+_TOOL = {
+    "type": "function",
+    "function": {"name": "read", "description": _LONG, "parameters": {"type": "object", "properties": {}}},
+}
+_FIRST = (Message("system", _LONG), Message("user", "Read notes.txt, please."))
+_LATER = (*_FIRST, Message("assistant", "It says hello."), Message("user", "And the second line?"))
+
+
+def lost_tokens(tokenizer: Tokenizer, options: TemplateOptions) -> int | None:
+    """Return how many tokens of a prompt the next turn does not begin with; None when the template refuses such a talk.
+
+    `options` are those that the model gives its template.
+    """
+    try:
+        first, later = (_tokens(tokenizer, messages, options) for messages in (_FIRST, _LATER))
+    except RequestError:
+        return None
+    length = min(len(first), len(later))
+    differing = np.flatnonzero(first[:length] != later[:length])
+    return len(first) - (int(differing[0]) if len(differing) else length)
+
+
+def _tokens(tokenizer: Tokenizer, messages: tuple[Message, ...], options: TemplateOptions) -> Tokens:
+    prompt = ChatPrompt(messages, tools=(_TOOL,), template_options=options)
+    return tokenizer.encode(tokenizer.render(prompt)).tokens
