@@ -108,7 +108,7 @@ def test_h7_what_has_expired_goes_first(tmp_path):
     for seed in ("used again", "plain"):
         known = keys(store, "cold")
         for _ in range(2 if seed == "used again" else 1):
-            bench.ask(text(seed, 3))
+            bench.ask(text(seed, 2 if seed == "used again" else 6))
             assert store.flush(10)
         groups[seed] = keys(store, "cold") - known
     store.close()
