@@ -116,7 +116,7 @@ def test_h7_what_has_expired_goes_first(tmp_path):
     disk = DiskStore(directory, 2**30, 1.0, 86_400.0)
     [view] = disk.views()
     full = replace(view, budget=view.held)
-    foretold = preview(full, [Cost(BLOCK_BYTES)], ())
+    foretold = preview(full, [Cost(BLOCK_BYTES)] * 3, ())
     assert set(foretold.evicted) <= groups["used again"]
     assert foretold.evicted
     store = BlockStore(None, ColdTier(directory, 2**30, **options))
