@@ -46,7 +46,8 @@ def _read(name: str) -> bytes:
         content = sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     except (OSError, EOFError) as error:
-        raise UsageError(f"{name} cannot be read: {error}") from error
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise UsageError(f"{name} cannot be read: {reason}") from error
 
 
 def _body(raw: bytes) -> Body:

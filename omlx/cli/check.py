@@ -3,6 +3,7 @@
 omlx check                            models.toml and the pipelines beside it
 omlx check FILE ...                   these files
 omlx check --tests                    walk the tests in the pipelines too, with a fake model
+omlx check --templates                render two turns with each model's chat template: what does each turn lose?
 omlx check --effective                every value of every model, and where it comes from
 
 Exit code: 0 no problems, 1 problems, 2 wrong usage.
@@ -38,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", metavar="PATH=VALUE", action="append", default=[], dest="overrides")
     parser.add_argument("--tests", action="store_true", help="walk the tests that the pipelines carry")
     parser.add_argument(
+        "--templates",
+        action="store_true",
+        help="look for chat templates that lose the prompt from turn to turn; loads tokenizers: seconds a model",
+    )
+    parser.add_argument(
         "--no-env", action="store_true", help="do not ask this machine: model folders, free space, the port"
     )
     parser.add_argument(
@@ -58,9 +64,8 @@ def run(options: argparse.Namespace) -> int:
     overrides = tuple(options.overrides)
     if overrides and not models:
         raise UsageError("--set changes a models.toml, and there is none to check", hint="name one")
-    wanted = Wanted(
-        models, pipelines, overrides, machine=not (options.no_env or options.effective), read=read
-    )
+    machine = not (options.no_env or options.effective)
+    wanted = Wanted(models, pipelines, overrides, machine=machine, read=read, templates=options.templates)
     problems, tests = check(wanted, built_in_stages())
     problems = near(problems, Path.cwd())
     if options.effective and not problems:

@@ -30,6 +30,7 @@ class Wanted:
         overrides: values from the command line, over those of `models`.
         machine: ask this machine too: folders, room, port.
         read: reads requests, to walk the tests of pipelines; None leaves them alone.
+        templates: render two turns with the chat template of each model.
     """
 
     models: Sequence[Path]
@@ -37,6 +38,7 @@ class Wanted:
     overrides: tuple[str, ...] = ()
     machine: bool = True
     read: ReadRequest | None = None
+    templates: bool = False
 
 
 @dataclass
@@ -88,6 +90,10 @@ def _check_models(path: Path, wanted: Wanted, registry: Registry[type[Stage]], c
     if wanted.machine:
         problems += _machine(document, settings, well=not problems)
     problems += decode_pipelines(settings, path.parent, registry, document)[1]
+    if wanted.templates:
+        from omlx.cli.templates import template_problems  # noqa: PLC0415 - text and models: 80 ms
+
+        problems += template_problems(document, settings)
     checked.problems += problems
 
 

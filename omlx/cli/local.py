@@ -9,12 +9,14 @@ import msgspec
 
 from omlx.cli.asking import Server, server_at
 from omlx.cli.options import model_name
+from omlx.config.decode import suggestion
 from omlx.config.load import load_settings
 from omlx.config.paths import find_models_file
 from omlx.config.settings import ModelSettings, Settings
 from omlx.errors import UsageError
 from omlx.explain.disk import DiskStore
 from omlx.explain.explainer import Explainer
+from omlx.models.catalog import CATALOG
 from omlx.models.describe import describe, identity, local_folder
 from omlx.pipeline.cost import CostBook, profile_folder
 from omlx.pipeline.defaults import with_defaults
@@ -70,7 +72,7 @@ class Local:
     def explainer(self) -> Explainer:
         """Return what explains requests by the files of the cold tier."""
         cache = self.settings.cache
-        stored = DiskStore(Path(cache.directory), int(cache.cold), cache.disk_share)
+        stored = DiskStore(Path(cache.directory), int(cache.cold), cache.disk_share, cache.max_age)
         return Explainer(self.pipeline, Services(stored, costs=self.costs), stored, "disk")
 
     def services(self) -> Services:
@@ -95,6 +97,7 @@ def local_model(options: argparse.Namespace, asked: str = "") -> Local:
     base = file.resolve().parent if file else Path.cwd()
     name = _configured(settings, options.model or asked)
     if name is None and options.model:
+        _require_place(options.model, settings)
         name = model_name(options.model)
         settings = msgspec.structs.replace(settings, models={name: ModelSettings(path=options.model)})
     name = name or settings.defaults.model or next(iter(settings.models), None)
@@ -103,6 +106,14 @@ def local_model(options: argparse.Namespace, asked: str = "") -> Local:
     found = _configured(settings, name) or name
     alone = msgspec.structs.replace(settings, models={found: settings.models[found]})
     return Local(alone, base, found)
+
+
+def _require_place(path: str, settings: Settings) -> None:
+    """Raise UsageError with the names of models.toml for what can be neither a folder nor a name on the hub."""
+    if "/" in path or path.lower() in CATALOG or Path(path).expanduser().is_dir():
+        return
+    names = [name for key, model in settings.models.items() for name in (key, *model.aliases)]
+    raise UsageError(f"there is no model {path!r}", hint=suggestion(path, names) if names else None)
 
 
 def configured_server(options: argparse.Namespace) -> Server:

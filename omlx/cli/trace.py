@@ -18,7 +18,7 @@ from omlx.cli.bodies import Body, read_bodies
 from omlx.cli.local import configured_server, local_model
 from omlx.errors import UsageError
 from omlx.explain.later import live_page, session_page
-from omlx.explain.live import live_report, session_report
+from omlx.explain.live import against_report, live_report, session_report
 from omlx.explain.page import trace_page
 from omlx.explain.paint import Paint
 from omlx.explain.report import report
@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--show-text", action="store_true", help="show 20 tokens of both sides of a difference"
     )
+    parser.add_argument("--blocks", action="store_true", help="list every block: its tokens, bytes and tier")
     parser.add_argument("--format", choices=["text", "json", "html"], default="text")
     parser.add_argument(
         "--json", action="store_const", const="json", dest="format", help="the same as --format json"
@@ -84,7 +85,7 @@ def _trace(options: argparse.Namespace, body: Body) -> str:
         return _json(found)
     if options.format == "html":
         return trace_page(found, path)
-    return report(found, f"POST {path}", _paint(options))
+    return report(found, f"POST {path}", _paint(options), list_blocks=options.blocks)
 
 
 def _explained(options: argparse.Namespace, body: Body, path: str, request: Request) -> Explanation:
@@ -117,6 +118,8 @@ def _session(options: argparse.Namespace, bodies: Iterable[Body]) -> str:
         prepare(local.pipeline.stages, local.own(request), local.model, services) for request in requests
     )
     found = follow(states, show_text=options.show_text)
+    if options.against and len(found.turns) == 2 and options.format == "text":
+        return against_report(found.turns[1], Path(options.against).name, _paint(options))
     return _worded(options, found)
 
 

@@ -70,12 +70,15 @@ class CacheSettings(Table, frozen=True):
         hot: the most RAM that blocks may take.
         cold: the most disk that blocks may take.
         disk_share: the largest share of the volume's free space that the cold tier takes, whatever `cold` says.
+        max_age: blocks on disk that were not used for longer are the first to go, and are deleted when the server
+            cleans up; left out, age alone deletes nothing.
     """
 
     directory: str = "~/.cache/omlx/blocks"
     hot: ByteSize = ByteSize(4 * 1024**3)
     cold: ByteSize = ByteSize(40 * 1024**3)
     disk_share: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
+    max_age: Duration | None = None
 
 
 class Defaults(Table, frozen=True):

@@ -31,10 +31,12 @@ class DiskStore:
     Raises CacheError when the table cannot be read.
     """
 
-    def __init__(self, directory: Path, budget_bytes: int, max_share: float) -> None:
+    def __init__(
+        self, directory: Path, budget_bytes: int, max_share: float, max_age_s: float | None = None
+    ) -> None:
         self._directory = directory.expanduser()
         self._allowance = Allowance(budget_bytes, max_share, 0)
-        self._ledger = Ledger()
+        self._ledger = Ledger(max_age_s=max_age_s)
         self._ledger.apply(Changes(tuple(raw_rows(self._directory))))
         self._index = BlockIndex()
         for block in sorted(self._ledger.blocks(), key=lambda block: block.start):

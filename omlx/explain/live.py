@@ -85,6 +85,20 @@ def session_report(session: Session, paint: Paint | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def against_report(turn: Turn, other: str, paint: Paint | None = None) -> str:
+    """Return where one request leaves another, and why, in full."""
+    colour = paint or Paint()
+    shared = f"{count(turn.shared_tokens)} of {of(turn.prompt_tokens, 'token')} stand in {other} too"
+    lines = [colour("head", f"{shared} ({share(turn.shared_tokens, turn.prompt_tokens)})"), ""]
+    if turn.difference is not None:
+        lines += difference_lines(turn.difference, turn.prompt_tokens, other, colour)
+    elif turn.against is None:
+        lines.append(f"the two begin differently: nothing of {other} can be reused")
+    else:
+        lines.append("nothing parts them: one of the two continues the other")
+    return "\n".join(lines) + "\n"
+
+
 def _turn(turn: Turn, colour: Paint) -> Iterator[str]:
     head = f"{turn.number:>4}{count(turn.prompt_tokens):>9}{count(turn.shared_tokens):>9}   "
     found = turn.difference

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from omlx.explain.amounts import count, of, seconds, share, size
-from omlx.explain.paint import MARKS, NAMES
+from omlx.explain.paint import MARKS, names
 from omlx.explain.report import together
 from omlx.explain.sheet import bar, card, figures, legend, sheet, sides, table, words
 from omlx.pipeline.explanation import Cause, Difference, Explanation, SegmentOutlook, StageOutlook
@@ -56,7 +56,7 @@ def _plan(explanation: Explanation) -> Iterator[str]:
 
 
 def _prompt(explanation: Explanation) -> Iterator[str]:
-    blocks, total = explanation.blocks, explanation.prompt_tokens
+    blocks, total, called = explanation.blocks, explanation.prompt_tokens, names(explanation.plan)
     yield from _strip(explanation, 0)
     computed = total - explanation.plan.resume
     begin = total - max(4 * computed, total // 50)
@@ -69,16 +69,16 @@ def _prompt(explanation: Explanation) -> Iterator[str]:
         if found:
             tokens, nbytes = sum(each.end - each.start for each in found), sum(each.nbytes for each in found)
             amounts = f"{of(tokens, 'token')} in {of(len(found), 'block')}, {size(nbytes)}"
-            entries.append((where, f"{NAMES[where]}: {amounts}"))
+            entries.append((where, f"{called[where]}: {amounts}"))
     yield from legend(entries)
 
 
 def _strip(explanation: Explanation, begin: int) -> Iterator[str]:
     """Yield the prompt from a token on: its blocks by where they are, and the names of its segments below."""
-    total = explanation.prompt_tokens
+    total, called = explanation.prompt_tokens, names(explanation.plan)
     cells = (
         f'<i class="{block.where}" style="flex-grow:{block.end - max(begin, block.start)}"'
-        f' title="tokens {count(block.start)} to {count(block.end)}: {NAMES[block.where]}, {size(block.nbytes)}"></i>'
+        f' title="tokens {count(block.start)} to {count(block.end)}: {called[block.where]}, {size(block.nbytes)}"></i>'
         for block in explanation.blocks
         if block.end > begin
     )
@@ -86,12 +86,12 @@ def _strip(explanation: Explanation, begin: int) -> Iterator[str]:
     at = 100 * (found.token - begin) / (total - begin) if found is not None else -1
     mark = f'<b style="left:{at:.2f}%" title="parts here"></b>' if at >= 0 else ""
     yield f'<div class="strip">{"".join(cells)}{mark}</div>'
-    names = (
+    labels = (
         _name(segment, segment.end - max(begin, segment.start), total - begin)
         for segment in explanation.segments
         if segment.end > begin
     )
-    yield f'<div class="names">{"".join(names)}</div>'
+    yield f'<div class="names">{"".join(labels)}</div>'
 
 
 def _name(segment: SegmentOutlook, tokens: int, total: int) -> str:

@@ -1,8 +1,9 @@
 """Paint for a terminal: colours, where there are any, and strips of blocks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from omlx.pipeline.cost import Plan
 from omlx.pipeline.explanation import BlockOutlook, Where
 
 #: ANSI codes by use; the tiers first.
@@ -16,6 +17,11 @@ NAMES: dict[Where, str] = {
     "lost": "known, not usable",
     "miss": "to compute",
 }
+
+
+def names(plan: Plan) -> Mapping[Where, str]:
+    """Return what tiers are called under a plan: what it does not restore comes from nowhere."""
+    return NAMES if plan.resume else {**NAMES, "hot": "in RAM, not used", "cold": "on disk, not used"}
 
 
 @dataclass(frozen=True, slots=True)

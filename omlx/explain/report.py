@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from omlx.explain.amounts import count, of, seconds, share, size
-from omlx.explain.paint import MARKS, NAMES, Paint
+from omlx.explain.paint import MARKS, Paint, names
 from omlx.pipeline.explanation import (
     Cause,
     Difference,
@@ -23,14 +23,17 @@ _SOURCES = {
 }
 
 
-def report(explanation: Explanation, path: str, paint: Paint | None = None) -> str:
-    """Return an explanation in words."""
+def report(
+    explanation: Explanation, path: str, paint: Paint | None = None, *, list_blocks: bool = False
+) -> str:
+    """Return an explanation in words; with every block in a line if so asked."""
     colour = paint or Paint()
     parts = (
         _head(explanation, path, colour),
         _plan(explanation, colour),
         _why(explanation, colour),
         _segments(explanation.segments, explanation.prompt_tokens, colour),
+        _blocks(explanation, colour) if list_blocks else (),
         _stages(explanation, colour),
         _room(explanation, colour),
         _notes(explanation.notes, colour),
@@ -78,7 +81,7 @@ def _legend(explanation: Explanation, colour: Paint) -> Iterator[str]:
             tokens = sum(block.end - block.start for block in blocks)
             nbytes = sum(block.nbytes for block in blocks)
             sizes = f", {size(nbytes)}" if nbytes else ""
-            words = f" {NAMES[where]}: {count(tokens)} in {of(len(blocks), 'block')}{sizes}"
+            words = f" {names(explanation.plan)[where]}: {count(tokens)} in {of(len(blocks), 'block')}{sizes}"
             yield colour(where, mark) + f"{words:<48}"
 
 
@@ -158,6 +161,15 @@ def _bar(part: int, whole: int, colour: Paint) -> str:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _blocks(explanation: Explanation, colour: Paint) -> Iterator[str]:
+    called = names(explanation.plan)
+    yield colour("head", f"{'BLOCK':<9}{'from':>9}{'to':>9}{'tokens':>9}{'bytes':>12}  where")
+    for number, block in enumerate(explanation.blocks, 1):
+        span = f"{count(block.start):>9}{count(block.end):>9}{count(block.end - block.start):>9}"
+        where = f"{colour(block.where, MARKS[block.where])} {called[block.where]}"
+        yield f"  {number:<7}{span}{size(block.nbytes):>12}  {where}"
 
 
 def _stages(explanation: Explanation, colour: Paint) -> Iterator[str]:

@@ -22,7 +22,9 @@ def open_store(cache: CacheSettings, pipelines: Sequence[Pipeline]) -> BlockStor
         return None
     hot = HotTier(int(cache.hot)) if "hot" in tiers else None
     directory = Path(cache.directory).expanduser()
-    cold = ColdTier(directory, int(cache.cold), max_share=cache.disk_share) if "cold" in tiers else None
+    cold = None
+    if "cold" in tiers:
+        cold = ColdTier(directory, int(cache.cold), max_share=cache.disk_share, max_age_s=cache.max_age)
     return BlockStore(hot, cold)
 
 

@@ -56,6 +56,7 @@ class ColdTier:
         protected_share: float = 0.5,
         grace_s: float = 300.0,
         retry_s: float = 30.0,
+        max_age_s: float | None = None,
         free: FreeBytes = free_bytes,
     ) -> None:
         """Open the directory, clean it up, and bring it within its limits.
@@ -68,13 +69,14 @@ class ColdTier:
             protected_share: the part of the budget that new blocks cannot take from blocks used again.
             grace_s: how old a file without a row must be to be deleted.
             retry_s: how long writing stays suspended after trouble.
+            max_age_s: blocks not used for longer go first, and are deleted with each clean-up.
             free: measures the volume.
 
         Raises ConfigError when the directory cannot be used.
         """
         self.directory = directory.expanduser()
         allowance = Allowance(budget_bytes, max_share, min_free_bytes)
-        self._place = Place(self.directory, allowance, free, protected_share, grace_s)
+        self._place = Place(self.directory, allowance, free, protected_share, grace_s, max_age_s)
         self._suspension = Suspension(retry_s)
         self._counters: Counter[str] = Counter()
         self._listener: Listener = _ignore

@@ -3,7 +3,8 @@
 A chain is useful from its root on, so a block goes only when nothing that continues it is left. In this
 order:
 
-0. Orphans: blocks of models that are configured no more.
+0. Orphans, which are blocks of models that are configured no more, and what has expired: not used for longer
+   than the age limit.
 1. `window` records that no likely resume needs. Likely resume points are the ends of chains and the places
    where chains branch; the last `window` tokens before them matter, and as many again, since a prompt that
    leaves a chain does so shortly before its end.
@@ -48,7 +49,7 @@ class Cost:
 class Resident:
     """A block as its tier sees it: place in the tree, last use, further uses, and the records held.
 
-    An `orphan` is of a model that nobody asks for any more.
+    An `orphan` is of a model that nobody asks for any more; an `expired` block was not used for too long.
     """
 
     name: BlockName
@@ -61,6 +62,12 @@ class Resident:
     window: int
     records: Mapping[RecordKind, Cost]
     orphan: bool = False
+    expired: bool = False
+
+    @property
+    def unwanted(self) -> bool:
+        """Return whether it goes before everything else."""
+        return self.orphan or self.expired
 
     @property
     def cost(self) -> Cost:
@@ -97,9 +104,18 @@ def plan_eviction(residents: Collection[Resident], demand: Demand) -> tuple[Key,
     return tuple(chosen) if freed.covers(demand.need) else None
 
 
+def plan_expiry(residents: Collection[Resident]) -> tuple[Key, ...]:
+    """Return the records that have expired, leaves first; what something in use continues stays."""
+    tree = _Tree({resident.name: resident for resident in residents})
+    spared = {resident.name for resident in residents if not resident.expired}
+    return tuple(
+        (name, kind) for name in _leaves_first(tree, spared) for kind in tree.residents[name].records
+    )
+
+
 def _candidates(tree: "_Tree", demand: Demand) -> Iterator[Key]:
     taken: set[Key] = set()
-    in_use = {*demand.keep, *(name for name, resident in tree.residents.items() if not resident.orphan)}
+    in_use = {*demand.keep, *(name for name, resident in tree.residents.items() if not resident.unwanted)}
     for name in _leaves_first(tree, in_use):
         for kind in tree.residents[name].records:
             taken.add((name, kind))
@@ -220,7 +236,7 @@ def _protected(residents: Iterable[Resident], demand: Demand) -> set[BlockName]:
     share = int(demand.protected_share * demand.budget_bytes)
     room = min(share, demand.budget_bytes - demand.newcomer_bytes)
     chosen: set[BlockName] = set()
-    for resident in sorted((r for r in residents if r.uses and not r.orphan), key=lambda r: -r.accessed):
+    for resident in sorted((r for r in residents if r.uses and not r.unwanted), key=lambda r: -r.accessed):
         room -= resident.cost.bytes
         if room < 0:
             break

@@ -66,6 +66,7 @@ class Ledger:
     _touched: dict[BlockName, tuple[float, int]] = field(default_factory=dict)
     _adopted: frozenset[Fingerprint] | None = None
     _opened: float = field(default_factory=time.time)
+    max_age_s: float | None = None
     total_bytes: int = 0
 
     def __contains__(self, name: BlockName) -> bool:
@@ -208,9 +209,9 @@ class Ledger:
 
     def residents(self) -> list[Resident]:
         """Return everything evictable in the planner's terms; foreign rows stand for themselves."""
-        orphans = self.orphans()
+        orphans, now = self.orphans(), time.time()
         found = [
-            self._resident(block, orphan=block.fingerprint in orphans) for block in self._blocks.values()
+            self._resident(block, now, orphan=block.fingerprint in orphans) for block in self._blocks.values()
         ]
         strays = [name for name in self._records if name not in self._blocks]
         for name in strays:
@@ -242,7 +243,7 @@ class Ledger:
         ]
         return problems
 
-    def _resident(self, block: Block, *, orphan: bool) -> Resident:
+    def _resident(self, block: Block, now: float, *, orphan: bool) -> Resident:
         records = self._records.get(block.name, {})
         use = self._used[block.name]
         return Resident(
@@ -256,6 +257,7 @@ class Ledger:
             window=records["window"].row.window if "window" in records else 0,
             records={kind: Cost(record.disk_bytes) for kind, record in records.items()},
             orphan=orphan,
+            expired=self.max_age_s is not None and use.accessed < now - self.max_age_s,
         )
 
     def _add(self, raw: RawRow) -> set[BlockName]:

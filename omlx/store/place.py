@@ -30,6 +30,7 @@ class Place:
     free: FreeBytes
     protected_share: float
     grace_s: float
+    max_age_s: float | None = None
 
     def open(self) -> Table:
         """Open the table, replacing a damaged one; clean up; come within the limits.
@@ -50,11 +51,12 @@ class Place:
         return table
 
     def clean_up(self, table: Table, *, opening: bool = False) -> set[BlockName]:
-        """Sweep, and evict what is over the limits, with one summary line; return the blocks that changed.
+        """Sweep, delete what expired, evict what is over the limits; return the blocks that changed. One summary line.
 
         The line is for everyone at the start and when something was cleaned, else for those who debug.
         """
         census, changed = table.sweep(self.grace_s)
+        changed |= table.expire()
         changed |= table.trim()
         tell = _log.info if opening or census.removed_files or census.lost else _log.debug
         tell(
@@ -85,5 +87,6 @@ class Place:
 
     def _open(self) -> Table:
         table = Table(self.directory, self.allowance, self.free, self.protected_share)
+        table.ledger.max_age_s = self.max_age_s
         table.refresh()
         return table

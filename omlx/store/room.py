@@ -14,7 +14,7 @@ from pathlib import Path
 import diskcache
 
 from omlx.prefix.block import Block
-from omlx.store.eviction import Cost, Demand, Key, plan_eviction
+from omlx.store.eviction import Cost, Demand, Key, plan_eviction, plan_expiry
 from omlx.store.ledger import Ledger
 from omlx.store.preview import TierView
 from omlx.store.rows import Rows
@@ -99,6 +99,10 @@ class Room:
             changed.add(name)
             self.evicted_records += 1
         return changed | self.drop_bare(changed, keep)
+
+    def expire(self) -> set[BlockName]:
+        """Delete what has expired; return the blocks concerned."""
+        return self.evict(plan_expiry(self._ledger.residents()), ())
 
     def drop_bare(self, names: Iterable[BlockName], keep: Collection[BlockName] = ()) -> set[BlockName]:
         """Delete the rows of these blocks, then of their ancestors, that serve nothing.

@@ -174,6 +174,12 @@ class Table:
             self._room.make(0, None, changed)
         return changed | self.refresh()
 
+    def expire(self) -> set[BlockName]:
+        """Delete what has not been used for longer than the age limit; return the blocks that changed."""
+        with self._transaction():
+            changed = self.refresh() | self._room.expire()
+        return changed | self.refresh()
+
     def drop_bare(self) -> set[BlockName]:
         """Delete rows that serve nothing; only at start, when no block waits for what continues it."""
         with self._transaction():

@@ -13,6 +13,7 @@ from omlx.cli import main
 from omlx.config.settings import ServerSettings
 from omlx.server.serve import HttpServer
 from omlx.testing.backend import ScriptedBackend
+from tests.tiny import TEMPLATES, make_tokenizer
 
 REPOSITORY = Path(__file__).parents[2]
 BROKEN = Path(__file__).parent / "broken"
@@ -210,3 +211,19 @@ def test_nothing_heavy_is_loaded(verb):
     command = [sys.executable, "-c", textwrap.dedent(code)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=True)
     assert "" == done.stdout.splitlines()[-1]
+
+
+def test_c6_a_template_that_loses_the_prompt_is_named(tmp_path, monkeypatch, capsys):
+    """C6: without weights, a template that words the head by what stands at the end is a problem of its model."""
+    (tmp_path / "good").mkdir()
+    (tmp_path / "bad").mkdir()
+    good = make_tokenizer(tmp_path / "good", TEMPLATES["chatml"])
+    counts = "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    bad = make_tokenizer(tmp_path / "bad", counts)
+    file = tmp_path / "models.toml"
+    file.write_text(f'[models.good]\npath = "{good}"\n[models.bad]\npath = "{bad}"\n')
+    monkeypatch.chdir(tmp_path)
+    assert 1 == main(["check", str(file), "--no-env", "--templates"])
+    told = capsys.readouterr().out
+    assert "models.toml:4:8: its chat template renders the last" in told
+    assert "1 problem in 1 of 1 file" in told

@@ -70,9 +70,10 @@ def test_json_is_the_documented_object(workplace, capsys):
 
 def test_two_requests_are_compared(workplace, capsys):
     """--against names the first difference; text is shown only when asked for."""
-    assert "turn 1 at message 1 (user): another_question" in run(
-        capsys, "other.json", "--against", "one.json"
-    )
+    told = run(capsys, "other.json", "--against", "one.json")
+    assert "PARTS  from one.json at token 253 of 270: message 1 (user)" in told
+    assert "[another_question]" in told
+    assert "text: hidden" in told
     shown = run(capsys, "other.json", "--against", "one.json", "--show-text")
     assert "here:  'And what is that?" in shown
     assert "there: 'What is this?" in shown
@@ -130,6 +131,32 @@ def test_a_bad_request_names_what_is_wrong(workplace, capsys, body, path, compla
     (workplace / "bad.json").write_text(json.dumps(body))
     assert 1 == main(["trace", "bad.json", *(["--path", path] if path else [])])
     assert complaint in capsys.readouterr().err
+
+
+def test_two_requests_are_compared_in_full(workplace, capsys):
+    """`--against` says how much is shared, where the two part, why, and what mends it."""
+    edited = [{**MESSAGES[0], "content": "Other words. " + MESSAGES[0]["content"]}, *MESSAGES[1:]]
+    (workplace / "other.json").write_text(json.dumps({"messages": edited}))
+    told = run(capsys, "one.json", "--against", "other.json")
+    assert "stand in other.json too" in told
+    assert "PARTS  from other.json at token" in told
+    assert "mend: " in told
+    assert "nothing parts them" in run(capsys, "one.json", "--against", "one.json")
+
+
+def test_every_block_can_be_listed(workplace, capsys):
+    """`--blocks` has a line for each block, with its tokens and where it is."""
+    told = run(capsys, "one.json", "--blocks")
+    assert "BLOCK " in told
+    assert "  1              0" in told
+    assert "BLOCK " not in run(capsys, "one.json")
+
+
+def test_an_unknown_model_is_told_the_nearest(workplace, capsys):
+    """What is neither configured nor a folder nor a hub name is refused with a name that is."""
+    (workplace / "models.toml").write_text('[models.tiny]\npath = "."\naliases = ["small"]\n')
+    assert 2 == main(["trace", "one.json", "--model", "smal"])
+    assert "there is no model 'smal'; did you mean 'small'?" in capsys.readouterr().err
 
 
 def test_a_running_server_is_asked(folder, tmp_path, monkeypatch, capsys):

@@ -1,9 +1,17 @@
 """What a trace says would go is what then goes."""
 
+import contextlib
+import sqlite3
+from dataclasses import replace
+
 from omlx.explain.chain import evictions, planned
+from omlx.explain.disk import DiskStore
 from omlx.explain.dry import dry_run, dry_state
 from omlx.store.cold import ColdTier
+from omlx.store.eviction import Cost
 from omlx.store.hot import HotTier
+from omlx.store.preview import preview
+from omlx.store.schema import block_key
 from omlx.store.store import BlockStore
 from omlx.text.chat import TextPrompt
 from tests.explain.conftest import Bench
@@ -79,4 +87,38 @@ def test_h7_the_disk_too(tmp_path):
     assert store.flush(10)
     lost = before - keys(store, "cold")
     assert gone.records <= len(lost)
+    store.close()
+
+
+def _aged(directory, names, seconds: float) -> None:
+    """Set back the last use of blocks that are on disk, as if so many seconds had passed."""
+    with contextlib.closing(sqlite3.connect(directory / "cache.db")) as table, table:
+        for name in names:
+            table.execute(
+                "UPDATE Cache SET access_time = access_time - ? WHERE key = ?", (seconds, block_key(name))
+            )
+
+
+def test_h7_what_has_expired_goes_first(tmp_path):
+    """H7: with an age limit, old blocks go before newer ones, used again or not; as foretold, and at a clean-up."""
+    directory, options = tmp_path / "blocks", {"min_free_bytes": 0, "max_age_s": 86_400.0}
+    store = BlockStore(None, ColdTier(directory, 2**30, **options))
+    bench = Bench(store)
+    groups = {}
+    for seed in ("used again", "plain"):
+        known = keys(store, "cold")
+        for _ in range(2 if seed == "used again" else 1):
+            bench.ask(text(seed, 2 if seed == "used again" else 6))
+            assert store.flush(10)
+        groups[seed] = keys(store, "cold") - known
+    store.close()
+    _aged(directory, {name for name, _ in groups["used again"]}, 2 * 86_400)
+    disk = DiskStore(directory, 2**30, 1.0, 86_400.0)
+    [view] = disk.views()
+    full = replace(view, budget=view.held)
+    foretold = preview(full, [Cost(BLOCK_BYTES)] * 3, ())
+    assert set(foretold.evicted) <= groups["used again"]
+    assert foretold.evicted
+    store = BlockStore(None, ColdTier(directory, 2**30, **options))
+    assert groups["plain"] == keys(store, "cold")
     store.close()

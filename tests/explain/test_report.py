@@ -3,15 +3,17 @@
 import re
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 
 from omlx.explain.amounts import seconds, share, size
 from omlx.explain.later import live_page, session_page
 from omlx.explain.live import event_line, live_report, session_report
 from omlx.explain.page import trace_page
-from omlx.explain.paint import Paint
+from omlx.explain.paint import Paint, names
 from omlx.explain.report import WIDTH, report
 from omlx.explain.session import CauseCost, Session, Turn
+from omlx.explain.sheet import sides, words
 from omlx.pipeline.cost import Plan
 from omlx.pipeline.explanation import (
     BlockOutlook,
@@ -269,3 +271,22 @@ def test_a_page_stands_by_itself(page):
     assert "prefers-color-scheme: dark" in page
     assert "<b>now" not in page
     assert "width=device-width" in page
+
+
+def test_what_is_different_is_marked():
+    """Of two texts beside each other the letters that differ are marked on either side, and escaped."""
+    shown = sides("at 10:41 <b>", "at 10:57 <b>")
+    assert "at 10:<mark>41</mark> &lt;b&gt;" in shown
+    assert "at 10:<mark>57</mark> &lt;b&gt;" in shown
+
+
+def test_code_in_a_sentence_is_code():
+    """What stands in backticks is set as code, and nothing of a sentence is taken for HTML."""
+    assert "use <code>--show-text</code> &amp; &lt;i&gt;" == words("use `--show-text` & <i>")
+
+
+def test_what_is_not_restored_is_called_so():
+    """Under a plan that restores nothing, blocks in RAM and on disk are said to be there, not to come from there."""
+    unused = msgspec.structs.replace(EXPLANATION.plan, resume=0)
+    assert ("in RAM, not used", "on disk, not used") == (names(unused)["hot"], names(unused)["cold"])
+    assert "from RAM" == names(EXPLANATION.plan)["hot"]
