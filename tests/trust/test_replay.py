@@ -31,7 +31,7 @@ THIN = {
     },
 }
 #: Whole sessions have the same ratios and take minutes: prompts of up to 45,000 tokens.
-MOST_CHARS = 1500
+MOST_CHARS = 800
 #: How much more than what is new may be computed.
 MOST = {"full": 1.02, "sliding": 1.02, "hybrid": 1.3}
 
