@@ -108,7 +108,7 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         """Do the stage's work on the state. A device stage is a generator of work; others return None."""
         raise NotImplementedError
 
-    def grid(self) -> int | None:
+    def restore_grid(self) -> int | None:
         """Return the grid, in tokens, on whose points alone a restore may end for this stage; None: anywhere."""
         return None
 
@@ -121,4 +121,4 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
 def grid_of(stages: Iterable[Stage]) -> int | None:
     """Return the grid on whose points alone a restore may end in a chain: that of the stage that asks for one."""
-    return next((grid for stage in stages if (grid := stage.grid()) is not None), None)
+    return next((grid for stage in stages if (grid := stage.restore_grid()) is not None), None)

@@ -45,9 +45,9 @@ class PrefillStage(Stage, frozen=True, tag="prefill"):
 
     def computing(self) -> Computing:
         """Return how this stage computes KV."""
-        return Computing(self.kv_bits, self.kv_group_size, self.grid())
+        return Computing(self.kv_bits, self.kv_group_size, self.restore_grid())
 
-    def grid(self) -> int | None:
+    def restore_grid(self) -> int | None:
         """Return the grid of an exact pipeline."""
         return self.chunk_tokens if self.exact else None
 

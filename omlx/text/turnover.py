@@ -4,16 +4,15 @@
     turn 2   tools  system  user | assistant  user  generation prompt
                                  └ here they part; the generation prompt is lost, and no more should be
 
-Found by rendering both. A template that moves the tools to the last user message, or words the head by what stands
-at the end, loses far more: at every turn, whatever cache is behind it.
+Found by rendering both, as text: what they share need not be tokenized. A template that moves the tools to the last
+user message, or words the head by what stands at the end, loses far more: at every turn, whatever cache is behind it.
 """
 
-import numpy as np
+from itertools import takewhile
 
 from omlx.errors import RequestError
 from omlx.text.chat import ChatPrompt, Message
 from omlx.text.seams import TemplateOptions, Tokenizer
-from omlx.types import Tokens
 
 #: Longer than a block in any vocabulary, so that what moves is seen to move.
 _LONG = "Read a file of the project and return its text, line by line. " * 60
@@ -31,14 +30,12 @@ def lost_tokens(tokenizer: Tokenizer, options: TemplateOptions) -> int | None:
     `options` are those that the model gives its template.
     """
     try:
-        first, later = (_tokens(tokenizer, messages, options) for messages in (_FIRST, _LATER))
+        first, later = (_render(tokenizer, messages, options) for messages in (_FIRST, _LATER))
     except RequestError:
         return None
-    length = min(len(first), len(later))
-    differing = np.flatnonzero(first[:length] != later[:length])
-    return len(first) - (int(differing[0]) if len(differing) else length)
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(first, later, strict=False))
+    return len(tokenizer.encode(first[sum(1 for _ in alike) :]).tokens)
 
 
-def _tokens(tokenizer: Tokenizer, messages: tuple[Message, ...], options: TemplateOptions) -> Tokens:
-    prompt = ChatPrompt(messages, tools=(_TOOL,), template_options=options)
-    return tokenizer.encode(tokenizer.render(prompt)).tokens
+def _render(tokenizer: Tokenizer, messages: tuple[Message, ...], options: TemplateOptions) -> str:
+    return tokenizer.render(ChatPrompt(messages, tools=(_TOOL,), template_options=options))

@@ -62,6 +62,7 @@ CHANGES = {
         folder / "tokenizer_config.json", lambda c: c.update(chat_template=c["chat_template"] + " ")
     ),
     "tokenizer": lambda folder: _edit(folder / "tokenizer.json", lambda c: c["model"]["merges"].pop()),
+    "code": lambda folder: (folder / "model.py").write_text("SCALE = 2\n"),
 }
 
 

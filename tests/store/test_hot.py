@@ -44,19 +44,19 @@ def test_a_growing_conversation_never_loses_its_head():
 
 
 def test_another_conversation_takes_over():
-    """A new conversation gets half of the tier at once, and all of it once it is used again."""
-    tier = HotTier(12 * BLOCK)
-    old, new = chain(range(192), even(12)), chain(range(500, 692), even(12))
+    """A new conversation gets two fifths of the tier at once, more when it is used again, and then all of it."""
+    tier = HotTier(10 * BLOCK)
+    old, new = chain(range(160), even(10)), chain(range(500, 660), even(10))
     fill(tier, old)
     tier.touch([b.name for b in reversed(old)])
-    assert [True] * 6 + [False] * 6 == fill(tier, new)
-    tier.touch([b.name for b in reversed(new[:6])])
-    assert [True] * 12 == fill(tier, new)
+    for kept in (4, 8, 10):
+        assert [True] * kept + [False] * (10 - kept) == fill(tier, new)
+        tier.touch([b.name for b in reversed(new[:kept])])
     assert not any(tier.holds(b.name) for b in old)
 
 
 def test_giant_prompt_does_not_flush_the_rest():
-    """A prompt larger than the tier, used once, leaves what is in use, up to half of the budget."""
+    """A prompt larger than the tier, used once, leaves what is in use, up to three fifths of the budget."""
     tier = HotTier(12 * BLOCK)
     used = chain(range(96), even(6))
     fill(tier, used)

@@ -24,11 +24,24 @@ _READ = {
 }
 
 
-def prompts(agent: str) -> Iterator[ChatPrompt]:
-    """Yield the prompts of an agent's session that a client sends for an answer."""
+def prompts(agent: str, most_chars: int | None = None) -> Iterator[ChatPrompt]:
+    """Yield the prompts of an agent's session that a client sends for an answer.
+
+    With `most_chars` no message, and no description of a tool, is longer: the same session with less to compute.
+    """
     for request in trace(agent):
         if request["path"] in _READ:
-            yield prompt_of(request["path"], request["body"])
+            prompt = prompt_of(request["path"], request["body"])
+            yield prompt if most_chars is None else _shortened(prompt, most_chars)
+
+
+def _shortened(prompt: ChatPrompt, most_chars: int) -> ChatPrompt:
+    messages = tuple(msgspec.structs.replace(m, content=m.content[:most_chars]) for m in prompt.messages)
+    tools = tuple(
+        {**tool, "function": {**(made := tool["function"]), "description": made["description"][:most_chars]}}
+        for tool in prompt.tools
+    )
+    return msgspec.structs.replace(prompt, messages=messages, tools=tools)
 
 
 def prompt_of(path: str, body: dict[str, Any]) -> ChatPrompt:

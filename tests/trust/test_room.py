@@ -33,7 +33,7 @@ def test_a_long_conversation_keeps_its_head(folder, tmp_path):
 def test_what_passes_by_does_not_push_out_the_conversation(folder, kind, tmp_path):
     """C10: short prompts and sub-agents between its turns leave the main chat its blocks, and share its head."""
     # each prompt of a hybrid model holds a state, too, as large as a block and more
-    room = (32 if kind == "hybrid" else 24) * block_bytes(folder, tmp_path)
+    room = (28 if kind == "hybrid" else 20) * block_bytes(folder, tmp_path)
     main = [*SYSTEM, *tokens_of(4, 12 * BLOCK)]
     with small_server(folder, tmp_path / "small", pipeline="ram_only", hot=room) as server:
         answer(server, [*SYSTEM, 7], max_tokens=1)

@@ -39,6 +39,7 @@ def test_what_is_held_does_not_grow_with_the_number_of_requests(folder, tmp_path
         for number in range(24):
             answer(server, [*SHARED, *tokens_of(number, 2 * BLOCK)], max_tokens=2)
             assert settled(lambda: not running_sequences())
+            assert server.runtime._store.flush(30)  # what waits for the disk is held, too
             held.append(mx.get_active_memory())
         assert 0 == statistics(server)["hot"]["pinned_blocks"]
     assert max(held[16:]) <= max(held[8:16]) + 100_000
@@ -78,7 +79,7 @@ def test_no_session_answers_with_the_content_of_another(folder_of, tmp_path, fam
     first = [[*tokens_of(100 + number, 8), *filler] for number in range(20)]
     asked = [[*prompt, *tokens_of(6, 5)] for prompt in first]
     with small_server(folder, tmp_path / "cold") as server:
-        colds = [answer(server, prompt, max_tokens=16)[0] for prompt in asked]
+        colds = [answer(server, prompt, max_tokens=12)[0] for prompt in asked]
     assert len(set(colds)) >= 8
     order = random.Random(0)
     with small_server(folder, tmp_path / "warm", hot=2 * 250_000) as server, ThreadPoolExecutor(4) as pool:
@@ -88,7 +89,7 @@ def test_no_session_answers_with_the_content_of_another(folder_of, tmp_path, fam
             numbers = order.sample(range(20), 20)
             found = dict(
                 zip(
-                    numbers, pool.map(lambda n: answer(server, asked[n], max_tokens=16), numbers), strict=True
+                    numbers, pool.map(lambda n: answer(server, asked[n], max_tokens=12), numbers), strict=True
                 )
             )
             assert colds == [found[number][0] for number in range(20)]

@@ -19,7 +19,7 @@ from tests.serving import REPOSITORY
 from tests.tiny_models import CONFIGS
 
 GRID = {"chunk_tokens": 64}
-EXTENT = Extent(triples=2, tokens=240, answer=3)
+EXTENT = Extent(triples=2, tokens=180, answer=2)
 
 
 def reported(folder: Path, scratch: Path, *, extent: Extent = EXTENT, **prefill):
@@ -146,7 +146,7 @@ def test_the_tool_prints_a_table_of_several_models(folder_of):
         "--triples",
         "2",
         "--tokens",
-        "200",
+        "140",
     ]
     found = subprocess.run(
         [*tool, "--prefill", "chunk_tokens=64"],
