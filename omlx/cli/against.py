@@ -141,8 +141,12 @@ def measure(options: argparse.Namespace, scratch: Path) -> list[Row]:
 def make_cases(tokenizer: FolderTokenizer, tokens: int) -> dict[str, ChatPrompt]:
     """Return the conversation of each case: near `tokens` long, all of one length but for a word."""
     words = sentences(1, tokens).split()
-    while num_tokens(_talk(words, "third"), tokenizer) > tokens:
+    while max(num_tokens(each, tokenizer) for each in _cases(words).values()) > tokens:
         words = words[: -max(1, len(words) // 40)]
+    return _cases(words)
+
+
+def _cases(words: list[str]) -> dict[str, ChatPrompt]:
     half = len(words) // 2
     edited = [*words[:half], "otherwise", *words[half + 1 :]]
     return {

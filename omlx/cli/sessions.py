@@ -64,7 +64,10 @@ def shortened(session: Sequence[ChatPrompt], tokenizer: Tokenizer, tokens: int) 
     keep = len(first[longest].content)
     while (over := num_tokens(_cut(session[-1], longest, keep), tokenizer) - tokens) > 0:
         if keep == 0:
-            raise UsageError(f"the last turn does not fit in {tokens} tokens", hint="take fewer turns, or allow more tokens")
+            raise UsageError(
+                f"the last turn does not fit in {tokens} tokens",
+                hint="take fewer turns, or allow more tokens",
+            )
         keep = max(0, keep - max(over, 64))  # a token has a character at least
     return [_cut(prompt, longest, keep) for prompt in session]
 
