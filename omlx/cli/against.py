@@ -10,7 +10,7 @@
 Then sessions, turn by turn: those named with --session, else one made here. Each request goes to both servers before
 the next does, to one first in one turn and to the other in the next. A ratio is this server's time by the other's:
 below 1, this one is faster. Both stream chat completions at temperature 0, and on Linux both compute with the same
-BLAS; what a model's window cannot hold is cut off the longest message, alike in every turn and for both.
+BLAS; what a model's window cannot hold is cut off its longest messages, alike in every turn and for both.
 """
 
 import argparse
@@ -190,6 +190,10 @@ class Match:
                 if case == _RESTARTED:
                     self._restart()
                 rows.append(self._ask(session, case, prompt))
+                print(
+                    f"{session}: {case}: {rows[-1].ttft_s:.2f} s, {rows[-1].other_ttft_s:.2f} s",
+                    file=sys.stderr,
+                )
         return rows
 
     def _restart(self) -> None:
