@@ -36,6 +36,7 @@ def test_side_by_side_with_mlx_lm(tmp_path, capsys):
         (row["session"], row["case"]) for row in rows
     ]
     assert 700 < min(row["prompt_tokens"] for row in rows) <= max(row["prompt_tokens"] for row in rows) <= 900
+    assert all(row["prompt_tokens"] == row["other_prompt_tokens"] for row in rows)
     assert all(0 < row["other_ttft_s"] <= row["other_total_s"] for row in rows)
     [cold, same, _, edit, _, restarted, _] = rows
     assert cold["cached_tokens"] < 50 < edit["cached_tokens"] < same["cached_tokens"]
