@@ -96,9 +96,20 @@ def run(options: argparse.Namespace) -> int:
 
 def render(rows: Sequence[Row]) -> str:
     """Return the rows as a table, with the sums of each session."""
+    other = "mlx_lm's"
     header = (
-        "request", "prompt", "mlx_lm's", "cached", "mlx_lm's", "TTFT s", "mlx_lm's", "ratio", "total s", "mlx_lm's", "ratio"
-    )  # fmt: skip
+        "request",
+        "prompt",
+        other,
+        "cached",
+        other,
+        "TTFT s",
+        other,
+        "ratio",
+        "total s",
+        other,
+        "ratio",
+    )
     lines: list[tuple[object, ...]] = []
     for session in dict.fromkeys(row.session for row in rows):
         own = [row for row in rows if row.session == session]
