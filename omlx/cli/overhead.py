@@ -15,7 +15,6 @@ template, tokenize and segment together.
 """
 
 import argparse
-import asyncio
 import contextlib
 import http.client
 import json
@@ -35,7 +34,6 @@ from omlx.cli.sessions import chat_body, lengthened, made_session, num_tokens, r
 from omlx.cli.table import format_table
 from omlx.config.settings import CacheSettings, ModelSettings, ServerSettings, Settings
 from omlx.telemetry import configure_logging
-from omlx.testing.thin import write_thin_model
 from omlx.text.chat import ChatPrompt, Message
 from omlx.text.tokenizer import FolderTokenizer
 
@@ -112,6 +110,7 @@ def render(first: Turn, following: Turn, ratio: float) -> str:
 def measure(options: argparse.Namespace, scratch: Path) -> tuple[Turn, Turn]:
     """Return the best of first turns of new conversations, and of the turns that follow them."""
     from omlx.models.resolve import resolve_folder  # noqa: PLC0415 - loads the BLAS and huggingface_hub: 0.5 s
+    from omlx.testing.thin import write_thin_model  # noqa: PLC0415 - tokenizers and the other fakes: 0.15 s
 
     folder = write_thin_model(scratch / "thin", text_of=resolve_folder(options.model))
     tokenizer = FolderTokenizer(folder)
@@ -141,8 +140,10 @@ def _renewed(prompt: ChatPrompt, number: int) -> ChatPrompt:
 @contextlib.contextmanager
 def _serving(folder: Path, scratch: Path) -> Iterator[tuple[int, "LagProbe"]]:
     """Run a server in this process, with a probe on its event loop; yield its port and the probe."""
+    import asyncio  # noqa: PLC0415 - 50 ms, for this benchmark alone
+
     from omlx.runtime import Runtime  # noqa: PLC0415 - imports mlx-lm and transformers: 2 to 5 s
-    from omlx.server.lag import LagProbe  # noqa: PLC0415 - imports asyncio: 0.05 s
+    from omlx.server.lag import LagProbe  # noqa: PLC0415 - the same, 0 ms more
     from omlx.server.serve import HttpServer  # noqa: PLC0415 - imports litestar: 0.5 s
 
     probe = LagProbe()

@@ -42,28 +42,31 @@ class ServerProcess:
             raise OmlxError("the server was not started")
         return self._process.pid
 
+    def command(self) -> list[str]:
+        """Return the command that runs the server in the foreground."""
+        own = [sys.executable, "-m", "omlx", "serve", "--port", str(self.port), "--log-json"]
+        return [*own, *self.arguments]
+
     def start(self, timeout_s: float = 300.0) -> None:
         """Start the server and wait until its default model is loaded. Raises OmlxError with the log's end."""
-        command = [
-            sys.executable,
-            "-m",
-            "omlx",
-            "serve",
-            "--port",
-            str(self.port),
-            "--log-json",
-            *self.arguments,
-        ]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)  # noqa: S603
+            self._process = subprocess.Popen(self.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL)  # noqa: S603
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 raise OmlxError(f"the server ended at its start:\n{self._log_end()}")
-            if self._ready():
+            if self.ready():
                 return
             time.sleep(0.05)
         raise OmlxError(f"the server was not ready within {timeout_s:.0f} s:\n{self._log_end()}")
+
+    def ready(self) -> bool:
+        """Tell whether the server answers and has its model."""
+        try:
+            health = self.health()
+        except OSError:
+            return False  # nobody listens yet
+        return any(model["loaded"] for model in health["models"])
 
     def health(self) -> dict[str, Any]:
         """Return the server's health."""
@@ -117,13 +120,6 @@ class ServerProcess:
     ) -> None:
         if self._process is not None and self._process.poll() is None:
             self.stop()
-
-    def _ready(self) -> bool:
-        try:
-            health = self.health()
-        except OSError:
-            return False  # nobody listens yet
-        return any(model["loaded"] for model in health["models"])
 
     def _log_end(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()[-8:]

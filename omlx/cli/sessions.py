@@ -1,6 +1,6 @@
 """Sessions of agents for the benchmarks: recorded or made, as chat requests, cut or stretched to a length."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -54,24 +54,28 @@ def lengthened(prompt: ChatPrompt, tokenizer: Tokenizer, tokens: int) -> ChatPro
 
 
 def shortened(session: Sequence[ChatPrompt], tokenizer: Tokenizer, tokens: int) -> list[ChatPrompt]:
-    """Return the session with the longest message of its first turn cut, so that its last turn fits in `tokens`.
+    """Return the session with the longest messages of its first turn cut, so that its last turn fits in `tokens`.
 
     The cut is the same in every turn, so that each still begins with the one before. Raises UsageError when even
-    without that message it does not fit.
+    without these messages it does not fit.
     """
     first = session[0].messages
-    longest = max(range(len(first)), key=lambda i: len(first[i].content))
-    keep = len(first[longest].content)
-    while (over := num_tokens(_cut(session[-1], longest, keep), tokenizer) - tokens) > 0:
-        if keep == 0:
-            raise UsageError(f"the last turn does not fit in {tokens} tokens", hint="take fewer with --turns")
-        keep = max(0, keep - max(over, 64))  # a token has a character at least
-    return [_cut(prompt, longest, keep) for prompt in session]
+    keep: dict[int, int] = {}
+    for index in sorted(range(len(first)), key=lambda i: -len(first[i].content)):
+        keep[index] = len(first[index].content)
+        while (over := num_tokens(_cut(session[-1], keep), tokenizer) - tokens) > 0 and keep[index]:
+            keep[index] = max(0, keep[index] - max(over, 64))  # a token has a character at least
+        if over <= 0:
+            return [_cut(prompt, keep) for prompt in session]
+    hint = "take fewer turns, or allow more tokens"
+    raise UsageError(f"the last turn does not fit in {tokens} tokens", hint=hint)
 
 
-def _cut(prompt: ChatPrompt, index: int, keep: int) -> ChatPrompt:
+def _cut(prompt: ChatPrompt, keep: Mapping[int, int]) -> ChatPrompt:
+    """Return a conversation with some of its messages cut to so many characters."""
     messages = list(prompt.messages)
-    messages[index] = msgspec.structs.replace(messages[index], content=messages[index].content[:keep])
+    for index, length in keep.items():
+        messages[index] = msgspec.structs.replace(messages[index], content=messages[index].content[:length])
     return msgspec.structs.replace(prompt, messages=tuple(messages))
 
 
