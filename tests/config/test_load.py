@@ -67,7 +67,7 @@ models.toml:17: unknown key 'temprature' in [models.coder.sampling]; did you mea
 models.toml:17: top_p: expected a number <= 1.0
 models.toml:17: top_k: expected a whole number, got text
 models.toml:19: [models.other] needs the key 'path'
-models.toml:20: aliases: expected an array, got text
+models.toml:20: aliases: expected a table or an array, got text
 models.toml:22: [models.lost] needs the key 'path'
 models.toml:25: min_p: expected a number, got true or false"""
     assert expected.splitlines() == problems(tmp_path, text)
