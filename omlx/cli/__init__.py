@@ -21,6 +21,7 @@ from omlx.telemetry import configure_logging
 #: The verbs in the order of `omlx --help`, by the names of their modules.
 VERBS = (
     "serve",
+    "models",
     "init",
     "check",
     "graph",

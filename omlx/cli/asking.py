@@ -27,13 +27,17 @@ class Server:
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._timeout_s = timeout_s
 
-    def names(self) -> set[str]:
-        """Return the names of all models that the server offers; none when there is no server of ours."""
+    def models(self) -> dict[str, dict[str, Any]]:
+        """Return what the server says of each model, by every name of it; nothing when no server of ours answers."""
         try:
             listed = json.loads(self._send("GET", "/v1/models", timeout_s=_PRESENCE_S))
-            return {str(entry["id"]) for entry in listed["data"] if entry.get("owned_by") == "omlx"}
+            return {str(each["id"]): each for each in listed["data"] if each.get("owned_by") == "omlx"}
         except (OSError, OmlxError, ValueError, KeyError, TypeError, http.client.HTTPException):
-            return set()
+            return {}
+
+    def names(self) -> set[str]:
+        """Return the names of all models that the server offers; none when there is no server of ours."""
+        return set(self.models())
 
     def get(self, path: str) -> bytes:
         """Return the body of a GET."""

@@ -25,6 +25,7 @@ def machine_problems(document: Document, settings: Settings) -> list[Problem]:
     return [
         *missing_folders(document, settings.models),
         *_cache_limits(document, settings.cache),
+        *_memory(document, settings.server),
         *_port(document, settings.server),
     ]
 
@@ -84,6 +85,15 @@ def _cache_limits(document: Document, cache: CacheSettings) -> list[Problem]:
         hint = "write less, or name a directory on a larger volume"
         problems.append(document.value_problem(("cache", "cold"), message, hint))
     return problems
+
+
+def _memory(document: Document, server: ServerSettings) -> list[Problem]:
+    if server.memory is None or server.memory <= (memory := memory_bytes()):
+        return []
+    message = f"memory: {format_size(server.memory)}, but this machine has {format_size(memory)} of RAM"
+    return [
+        document.value_problem(("server", "memory"), message, "leave it out for three quarters of the RAM")
+    ]
 
 
 def _room(cache: CacheSettings) -> int | None:

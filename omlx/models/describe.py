@@ -37,13 +37,20 @@ def local_folder(path: str) -> Path:
     from huggingface_hub import snapshot_download  # noqa: PLC0415
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415 - 0 s, as above
 
+    name, revision = hub_name(path)
     try:
-        return Path(snapshot_download(path, local_files_only=True))
+        return Path(snapshot_download(name, revision=revision, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError, OSError) as error:
         raise ModelLoadError(
             f"model {path!r} is not on this machine",
-            hint="serve it once, or give the folder of a local model",
+            hint="fetch it with omlx models pull, or give the folder of a local model",
         ) from error
+
+
+def hub_name(path: str) -> tuple[str, str | None]:
+    """Return the name on the hub and the revision that `owner/name@revision` pins, if it does."""
+    name, _, revision = path.partition("@")
+    return name, revision or None
 
 
 def identity(settings: ModelSettings, folder: Path, computing: Computing) -> Fingerprint:

@@ -26,16 +26,31 @@ class FoundModel:
         path: what models.toml calls it: a folder, a hub name, a name of the catalog.
         about: architecture, precision, size and window, in words.
         has_chat_template: it can hold a conversation.
+        nbytes: of its weights.
+        window_tokens: the longest sequence it was trained for; None when it does not say.
     """
 
     path: str
     about: str
     has_chat_template: bool
+    nbytes: int = 0
+    window_tokens: int | None = None
 
 
 def find_models(folders: Iterable[Path] = ()) -> list[FoundModel]:
     """Return the models in these folders, then those of the hub's cache, then those that omlx prepared."""
     return [*_in_folders(folders), *_in_hub_cache(hub_cache()), *_prepared()]
+
+
+def look(folder: Path, path: str) -> FoundModel | None:
+    """Return the model in a folder, called so; None when there are no weights, or none that continue text."""
+    config = _json(folder / "config.json")
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    architectures = config.get("architectures") or [_GENERATES[0]]
+    if not (config and weights) or not any(str(each).endswith(_GENERATES) for each in architectures):
+        return None
+    about, window = _about(config, weights), _window(config)
+    return FoundModel(path, about, _has_template(folder), weights, window)
 
 
 def hub_cache() -> Path:
@@ -49,7 +64,7 @@ def hub_cache() -> Path:
 def _in_folders(folders: Iterable[Path]) -> Iterator[FoundModel]:
     for folder in folders:
         for path in _model_folders(folder.expanduser().absolute(), _DEPTH):
-            if found := _look(path, _from_home(path)):
+            if found := look(path, _from_home(path)):
                 yield found
 
 
@@ -66,7 +81,7 @@ def _in_hub_cache(cache: Path) -> Iterator[FoundModel]:
     for repository in sorted(cache.glob("models--*--*")):
         owner, _, name = repository.name.removeprefix("models--").partition("--")
         snapshot = _snapshot(repository)
-        if snapshot is not None and (found := _look(snapshot, f"{owner}/{name}")):
+        if snapshot is not None and (found := look(snapshot, f"{owner}/{name}")):
             yield found
 
 
@@ -82,26 +97,26 @@ def _snapshot(repository: Path) -> Path | None:
 def _prepared() -> Iterator[FoundModel]:
     for name in CATALOG:
         for config in sorted((user_cache() / "models").glob(f"{name}-*/config.json"))[:1]:
-            if found := _look(config.parent, name):
+            if found := look(config.parent, name):
                 yield found
 
 
-def _look(folder: Path, path: str) -> FoundModel | None:
-    """Return the model in a folder; None when there are no weights, or none that continue text."""
-    config = _json(folder / "config.json")
-    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    architectures = config.get("architectures") or [_GENERATES[0]]
-    if not (config and weights) or not any(str(each).endswith(_GENERATES) for each in architectures):
-        return None
-    return FoundModel(path, _about(config, weights), _has_template(folder))
+def _text(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of a config that is about text."""
+    inner = config.get("text_config")
+    return inner if isinstance(inner, dict) else config
+
+
+def _window(config: dict[str, Any]) -> int | None:
+    window = _text(config).get("max_position_embeddings")
+    return window if isinstance(window, int) else None
 
 
 def _about(config: dict[str, Any], weights: int) -> str:
-    inner = config.get("text_config")
-    text = inner if isinstance(inner, dict) else config
+    text = _text(config)
     quantization = config.get("quantization") or config.get("quantization_config") or {}
     bits = quantization.get("bits") if isinstance(quantization, dict) else None
-    window = text.get("max_position_embeddings")
+    window = _window(config)
     parts = [
         str(config.get("model_type", "unknown architecture")),
         f"{bits}-bit" if bits else str(text.get("torch_dtype") or text.get("dtype") or "not quantized"),

@@ -6,6 +6,9 @@
 Why `read` evaluates every array: one that is not evaluated can be computed by the thread alone that made it. That
 holds for what a module keeps beside its weights as well, such as the frequencies of a scaled rotary embedding.
 (MLX 0.32 on two cores: while 975 MB were read on another thread, the longest gap of a stream was 0.1 s.)
+
+What holds streams up nevertheless: a fast tokenizer keeps the interpreter to itself while it reads its file, for a
+vocabulary of 262,144 one to five seconds on two cores.
 """
 
 from collections.abc import Callable, Iterator

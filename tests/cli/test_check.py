@@ -139,6 +139,13 @@ def test_a_limit_that_the_machine_cannot_keep_is_a_problem(said, table):
     assert 0 == said(f"[cache]\n{table}\n", "--no-env")[0]
 
 
+def test_more_memory_than_there_is_is_a_problem(said):
+    """A budget over RAM is told with both numbers."""
+    code, told = said('[server]\nport = 0\nmemory = "9999TiB"\n')
+    assert 1 == code
+    assert "models.toml:3:10: memory: 9999.0 TiB, but this machine has " in told
+
+
 def test_a_default_limit_is_no_problem(said, monkeypatch):
     """What the file does not state adapts to a full disk, and is not told; what it states is."""
     full = shutil.disk_usage("/")._replace(free=1024)

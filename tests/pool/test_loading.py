@@ -8,6 +8,7 @@ import mlx.core as mx
 import pytest
 
 from tests.pool.talk import PROMPT, Stream, all_at_once, ask, several
+from tests.tiny_models import make_model
 from tests.trust.talk import answer, settled
 
 
@@ -24,6 +25,15 @@ def test_requests_that_come_while_a_model_loads_are_all_served(folders, tmp_path
         found = all_at_once(10, send)
         assert [200] * 10 == [response.status_code for response in found]
         assert ["a"] == brake.reads
+
+
+def test_a_model_that_computes_arrays_beside_its_weights_runs(tmp_path):
+    """F11: a scaled rotary embedding, whose frequencies are made on the loader thread, runs on the device thread."""
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    scaling["original_max_position_embeddings"] = 8192
+    folder = make_model(tmp_path / "model", "llama", rope_scaling=scaling)
+    with several({"a": folder}, tmp_path / "cache") as server:
+        assert 200 == ask(server, "a").status_code
 
 
 def test_streams_go_on_while_another_model_loads(folders, tmp_path, brake):

@@ -81,6 +81,12 @@ def test_a_pinned_model_stays():
     assert ((), None) == (plan.unload, plan.load)
 
 
+def test_who_came_before_keeps_its_model():
+    """A model stays for a request that came before the one that needs its room, though there is no slot for it yet."""
+    plan = plan_turn(scene(Resident("d", 9), waiting=waiting("db"), free_slots=0))
+    assert ((), ()) == (plan.begin, plan.unload)
+
+
 def test_all_that_go_go_together():
     """While one model that has to go is in use, those that would go with it are kept."""
     residents = (Resident("a", 4), Resident("b", 5, leases=1))

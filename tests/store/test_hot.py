@@ -101,3 +101,23 @@ def test_a_hit_is_a_reference():
     assert tier.get(block.name, "kv") is given["kv"]
     assert (True, ()) == tier.insert(block, records(block, FULL), 0, ())
     assert tier.get(block.name, "kv") is given["kv"]
+
+
+def test_a_lower_limit_holds_at_once_and_can_be_lifted():
+    """F8: told to hold less, the tier drops blocks, used again or not, but no pinned one; then it may grow again."""
+    tier = HotTier(8 * BLOCK)
+    blocks = chain(range(64), even(4))
+    fill(tier, blocks)
+    tier.touch([block.name for block in blocks])
+    gone = tier.limit(2 * BLOCK)
+    assert [block.name for block in reversed(blocks[2:])] == [name for name, _ in gone]
+    fill(tier, chain(range(200, 264), even(4)))
+    assert tier.stats().bytes <= 2 * BLOCK
+    [(pinned, _), *_] = tier.blocks()
+    tier.pin([pinned.name])
+    tier.limit(0)
+    assert [pinned] == [block for block, _ in tier.blocks()]
+    tier.limit(100 * BLOCK)
+    fill(tier, chain(range(300, 556), even(16)))
+    assert tier.stats().budget_bytes == tier.stats().bytes == 8 * BLOCK
+    assert [] == tier.verify()
