@@ -1,15 +1,15 @@
 """The device thread: the one thread that owns MLX.
 
-    inbox ──▶ tasks ──plan_round──▶ run one piece of each ──▶ send the result to its generator ─┐
-                ▲                                                                              │
-                └──────────────────────── the next piece it asks for ◀─────────────────────────┘
+    inbox ──▶ tasks ──plan_round──▶ one decode step for all that decode, ──▶ send each generator its result ─┐
+                ▲                   then a slice of prefill                                                 │
+                └────────────────────────────── the next piece it asks for ◀────────────────────────────────┘
 
 Captures are run at once, as part of the step they belong to.
 """
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
@@ -23,7 +23,7 @@ from omlx.errors import OmlxError
 from omlx.pipeline.conductor import Done, internal_error
 from omlx.pipeline.stage import Steps
 from omlx.pipeline.state import State
-from omlx.pipeline.work import Capture, Decode, Wait, Work
+from omlx.pipeline.work import Capture, Decode, Decoded, Prefill, Wait, Work
 
 T = TypeVar("T")
 
@@ -37,7 +37,11 @@ class Runs(Protocol):
     """Carries out work: `omlx.engine.executor.Executor`, or the fake in `omlx.testing`."""
 
     def run(self, work: Work) -> Any:
-        """Return the work's result."""
+        """Return the result of any work but `Decode`."""
+        ...
+
+    def decode(self, works: Sequence[Decode]) -> Sequence[Decoded | None]:
+        """Run one step for all; return what became of each, None for one whose token comes with the next step."""
         ...
 
 
@@ -54,7 +58,12 @@ class Task:
     @property
     def demand(self) -> Demand:
         """Return which queue the waiting piece belongs to."""
-        return "decode" if isinstance(self.work, Decode | Capture) else "prefill"
+        return "decode" if isinstance(self.work, Decode) else "prefill"
+
+    @property
+    def tokens(self) -> int:
+        """Return the size of the waiting piece: the tokens of a prompt that it runs."""
+        return self.work.end - self.work.sequence.offset if isinstance(self.work, Prefill) else 0
 
 
 @dataclass
@@ -115,12 +124,15 @@ class DeviceThread:
             self._round += 1
             self._wake()
             pending = [
-                Pending(n, task.demand, task.served)
+                Pending(n, task.demand, task.served, task.tokens)
                 for n, task in self._tasks.items()
                 if not isinstance(task.work, Wait)
             ]
-            for number in plan_round(pending):
-                self._serve(number)
+            planned = plan_round(pending)
+            self._decode([number for number in planned if self._tasks[number].demand == "decode"])
+            for number in planned:
+                if number in self._tasks and self._tasks[number].served < self._round:
+                    self._serve(number)
 
     def _wake(self) -> None:
         """Go on with the tasks whose waiting is over, or whose client has left."""
@@ -158,11 +170,31 @@ class DeviceThread:
         except Exception as error:  # noqa: BLE001 - handed to whoever waits for the result
             item.future.set_exception(error)
 
+    def _decode(self, numbers: list[int]) -> None:
+        """Run one step for all tasks that decode, and hand out the tokens that are known."""
+        tasks = {number: self._tasks[number] for number in numbers}
+        for task in tasks.values():
+            task.served = self._round
+        results = self._decoded([task.work for task in tasks.values() if isinstance(task.work, Decode)])
+        for (number, task), result in zip(tasks.items(), results, strict=True):
+            if result is not None:
+                self._resume(number, task, result.token, result.error)
+                self._capture(number, task)
+
+    def _decoded(self, works: list[Decode]) -> Sequence[Decoded | None]:
+        try:
+            return self._executor.decode(works) if works else []
+        except Exception as error:  # noqa: BLE001 - the boundary of the device loop
+            return [Decoded(error=error)] * len(works)
+
     def _serve(self, number: int) -> None:
         """Run the piece a task waits for, and the captures that follow it."""
         task = self._tasks[number]
         task.served = self._round
         self._run_piece(number, task)
+        self._capture(number, task)
+
+    def _capture(self, number: int, task: Task) -> None:
         while number in self._tasks and isinstance(task.work, Capture):
             self._run_piece(number, task)
 

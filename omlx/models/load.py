@@ -28,6 +28,7 @@ from omlx.errors import ModelLoadError
 from omlx.kv.family import UnsupportedCacheError
 from omlx.kv.layout import probe_layout
 from omlx.kv.quantize import check_quantized, quantize_caches
+from omlx.kv.rows import why_alone
 from omlx.models.answer import AnswerParsers
 from omlx.models.describe import adapter_folder, window
 from omlx.models.fingerprint import fingerprint
@@ -107,7 +108,11 @@ def assemble(found: ReadModel) -> LoadedModel:
         vocabulary_tokens=text.vocabulary_tokens,
     )
     _warn_of_loss(model)
-    return LoadedModel(found.module, new_caches, model, sum(array.nbytes for array in _arrays(found.module)))
+    alone = why_alone(found.module, new_caches(), new_caches())
+    if alone is not None:
+        log.warning("sequences decode one by one", model=found.name, reason=alone)
+    nbytes = sum(array.nbytes for array in _arrays(found.module))
+    return LoadedModel(found.module, new_caches, model, nbytes, alone)
 
 
 def _warn_of_loss(model: Model) -> None:

@@ -10,12 +10,16 @@ from omlx.prefix.layout import Layout
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """Weights and their description. `module` is called as `module(tokens, cache=caches)`; it holds `nbytes`."""
+    """Weights and their description. `module` is called as `module(tokens, cache=caches)`; it holds `nbytes`.
+
+    `alone`: why its sequences decode one by one; None when they share a forward pass.
+    """
 
     module: Any
     new_caches: Callable[[], list[Any]]
     model: Model
     nbytes: int = 0
+    alone: str | None = None
 
     @property
     def layout(self) -> Layout | None:

@@ -6,7 +6,7 @@ answer them with a plain fake, and a chain can be dry-run.
 
     Open    -> Sequence      a sequence whose first `resume` tokens are restored from records
     Prefill -> None          run tokens [offset, end) through the model
-    Decode  -> int           run the last token that was not run yet, return the next one
+    Decode  -> int           run the last token that was not run yet, return the next one; in company of others
     Capture -> list[dict]    copy computed KV out of the sequence, one mapping of records per range
     Wait    -> None          nothing, until something has happened
 """
@@ -89,6 +89,14 @@ class Decode:
 
     sequence: Sequence
     last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What became of a `Decode`: the token, or the fault of this sequence alone."""
+
+    token: int | None = None
+    error: Exception | None = None
 
 
 @dataclass(frozen=True, slots=True)

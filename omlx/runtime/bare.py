@@ -129,4 +129,7 @@ class BareChain:
         return self._loaded
 
     def _watched(self, loaded: LoadedModel) -> LoadedModel:
-        return dataclasses.replace(loaded, module=Recorder(loaded.module)) if self._record else loaded
+        if not self._record:
+            return loaded
+        # a recorder keeps the logits of one sequence at a time
+        return dataclasses.replace(loaded, module=Recorder(loaded.module), alone="its logits are recorded")

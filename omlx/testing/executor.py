@@ -1,10 +1,11 @@
 """FakeExecutor: carries out work in plain Python, and finds a restore that brings the KV of other tokens."""
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from omlx.pipeline.model import Model
-from omlx.pipeline.work import Capture, Decode, Open, Prefill, Work
+from omlx.pipeline.work import Capture, Decode, Decoded, Open, Prefill, Work
 from omlx.testing.kv import Rows
 from omlx.testing.sequence import FakeSequence
 from omlx.testing.tokenizer import END
@@ -47,6 +48,10 @@ class FakeExecutor:
                 return [sequence.capture(start, end) for start, end in ranges]
             case _:
                 raise AssertionError(f"{type(work).__name__} is no work for an executor")
+
+    def decode(self, works: Sequence[Decode]) -> list[Decoded]:
+        """Return the next token of each sequence."""
+        return [Decoded(self.run(work)) for work in works]
 
     def _open(self, work: Open) -> FakeSequence:
         sequence = FakeSequence(self._models[work.model].layout, work.tokens, work.resume, self._choose)

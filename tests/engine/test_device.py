@@ -10,7 +10,7 @@ import pytest
 
 from omlx.engine.device import DeviceThread
 from omlx.errors import CancelledError, OmlxError
-from omlx.pipeline.work import Decode, Prefill
+from omlx.pipeline.work import Decode, Decoded, Prefill
 
 
 class Recorder:
@@ -25,6 +25,9 @@ class Recorder:
             raise RuntimeError("the device refused")
         self.ran.append((name, type(work).__name__))
         return len(self.ran)
+
+    def decode(self, works):
+        return [Decoded(self.run(work)) for work in works]
 
 
 @pytest.fixture
@@ -47,7 +50,7 @@ def _submit(thread: DeviceThread, steps) -> "tuple[threading.Event, list[OmlxErr
 
 
 def _task(name: str, kinds: str):
-    sequence = SimpleNamespace(name=name)
+    sequence = SimpleNamespace(name=name, offset=0)
     for kind in kinds:
         yield Prefill(sequence, 1) if kind == "p" else Decode(sequence)
 

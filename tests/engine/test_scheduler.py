@@ -1,6 +1,6 @@
 """The scheduler decides; these tests hold what it promises."""
 
-from omlx.engine.scheduler import Pending, plan_round
+from omlx.engine.scheduler import Pending, may_share, plan_round
 
 
 def test_every_decoding_task_is_served_in_each_round():
@@ -14,10 +14,34 @@ def test_prefills_take_turns():
     served = {1: 0, 2: 0, 3: 0}
     order = []
     for number in range(1, 7):
-        (chosen,) = plan_round(Pending(task, "prefill", last) for task, last in served.items())
+        (chosen,) = plan_round(Pending(task, "prefill", last, 512) for task, last in served.items())
         served[chosen] = number
         order.append(chosen)
     assert [1, 2, 3, 1, 2, 3] == order
+
+
+def test_short_remainders_share_a_slice():
+    """Pieces that together are no longer than the longest that waits run in one round, in turn."""
+    pending = [Pending(1, "prefill", 3, 512), Pending(2, "prefill", 1, 10), Pending(3, "prefill", 2, 502)]
+    assert [2, 3] == plan_round(pending)
+    assert [2, 3, 1] == plan_round(
+        [*pending[1:], Pending(1, "prefill", 3, 600), Pending(4, "prefill", 9, 1112)]
+    )
+
+
+def test_company_is_refused_where_padding_would_cost_more_than_it_saves():
+    """A long sequence and a short one do not share a batch; those of similar length and short ones do."""
+    assert may_share([], 100_000)
+    assert may_share([1000, 900], 1200)
+    assert may_share([10], 600)
+    assert not may_share([50_000], 1000)
+
+
+def test_a_sequence_that_has_run_nothing_is_alone():
+    """Its caches have no shape yet: it neither joins nor is joined."""
+    assert may_share([], 0)
+    assert not may_share([10], 0)
+    assert not may_share([0], 10)
 
 
 def test_nothing_to_do_is_an_empty_plan():

@@ -13,7 +13,9 @@ from tests.house.source import REPOSITORY, Module, package, read_modules
 BOUNDARIES = {
     "omlx.pipeline.conductor": 3,  # host and io lanes; who takes the work; pieces handed on
     "omlx.pipeline.third_party": 1,  # code that is not ours, while it is imported
-    "omlx.engine.device": 3,  # the device loop
+    "omlx.engine.device": 4,  # the device loop
+    "omlx.engine.executor": 1,  # between the batches of a round
+    "omlx.engine.batch": 1,  # between the rows of a batch
     "omlx.models.pool": 1,  # the loader thread
     "omlx.store.writer": 1,  # the writer thread
     "omlx.server.answer": 1,  # a stream whose headers are out
