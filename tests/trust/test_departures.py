@@ -102,7 +102,7 @@ def test_a_closed_connection_keeps_what_was_computed(server):
     """C12: closed during prefill, a connection ends its request, and what it computed is there for the next."""
     body = {"prompt": LONG, "max_tokens": 4, "stream": True}
     with server.http.stream("POST", "/v1/completions", json=body):
-        [ticket] = server.runtime._admission.everyone()
+        [ticket] = server.runtime._gate.everyone()
         state: State = ticket._state
         assert settled(lambda: state.sequence is not None and state.sequence.offset >= 4 * CHUNK)
     assert settled(lambda: server.runtime.health().running == 0)
