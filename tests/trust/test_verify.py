@@ -150,7 +150,7 @@ def test_the_tool_prints_a_table_of_several_models(folder_of):
         "--triples",
         "2",
         "--tokens",
-        "140",
+        "200",
     ]
     found = subprocess.run(
         [*tool, "--prefill", "chunk_tokens=64"],
