@@ -43,9 +43,11 @@ class Batch:
             None  # `(known,)`: the inputs of the first rows, which a step has chosen
         )
         self._caches: Sequence[Any] = []
+        self._ended: set[RunningSequence] = set()
 
     def __len__(self) -> int:
-        return len(self._rows)
+        """Return the number of rows that go on."""
+        return len(self._rows) - len(self._ended)
 
     def __contains__(self, row: RunningSequence) -> bool:
         return row in self._rows
@@ -74,6 +76,11 @@ class Batch:
             row.chosen = None
             row.spend("decode", started)
         return done | failed
+
+    def forget(self, row: RunningSequence) -> None:
+        """Keep nothing for a row that has ended. It leaves with the next step: several at once, then."""
+        if row in self._rows:
+            self._ended.add(row)
 
     def _launch(self) -> dict[RunningSequence, Decoded]:
         """Give every row's input to the model and begin to choose what follows; return the rows where that failed."""
@@ -119,8 +126,10 @@ class Batch:
         if not leaving:
             return
         for row in leaving:
-            row.chosen = self._inputs[self._rows.index(row)]
-            row.take_back(row.caches)
+            if row not in self._ended:
+                row.chosen = self._inputs[self._rows.index(row)]
+                row.take_back(row.caches)
+        self._ended.difference_update(leaving)
         kept = [i for i, row in enumerate(self._rows) if row not in leaving]
         if len(kept) == 1:
             self._caches = self._rows[kept[0]].caches

@@ -44,6 +44,10 @@ class Runs(Protocol):
         """Run one step for all; return what became of each, None for one whose token comes with the next step."""
         ...
 
+    def forget(self, sequence: Any) -> None:
+        """Hold nothing of a sequence any more: its request has ended."""
+        ...
+
 
 @dataclass
 class Task:
@@ -220,4 +224,7 @@ class DeviceThread:
             self._end(number, internal_error(failure))
 
     def _end(self, number: int, error: OmlxError | None) -> None:
-        self._tasks.pop(number).done(error)
+        task = self._tasks.pop(number)
+        if task.state.sequence is not None:
+            self._executor.forget(task.state.sequence)
+        task.done(error)

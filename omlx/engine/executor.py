@@ -53,6 +53,12 @@ class Executor:
         self._batches = [batch for batch in self._batches if len(batch)]
         return [done.get(_running(work.sequence)) for work in works]
 
+    def forget(self, sequence: Any) -> None:
+        """Hold nothing of a sequence any more: its request has ended."""
+        for batch in self._batches:
+            batch.forget(_running(sequence))
+        self._batches = [batch for batch in self._batches if len(batch)]
+
     def _home(self, row: RunningSequence, homes: Mapping[RunningSequence, Batch]) -> Batch:
         """Return the batch that a sequence is to join: a new one when no other may share with it."""
         for batch in self._batches if row.loaded.alone is None else ():

@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 
 from omlx.engine.chooser import TokenChooser
+from omlx.kv.sliding import put_in_order
 from omlx.models.loaded import LoadedModel
 from omlx.pipeline.request import Sampling
 from omlx.types import Tokens
@@ -68,6 +69,8 @@ class RunningSequence:
         chunk = mx.array(self.prompt[self._offset : end])
         caches = self.caches
         self.loaded.module(chunk[None], cache=caches)
+        if len(chunk) == 1:
+            put_in_order(caches)
         mx.eval([cache.state for cache in caches])
         self._offset = end
         self.spend("prefill", started)
@@ -78,7 +81,7 @@ class RunningSequence:
 
     def take_back(self, caches: Sequence[Any]) -> None:
         """Hold caches of its own again."""
-        self._caches = list(caches)
+        self._caches = caches
 
     def ran(self) -> None:
         """Note that one more token was given to the model."""

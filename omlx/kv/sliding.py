@@ -12,10 +12,11 @@ one's blocks would answer differently. No model makes such a cache, only `make_p
 which is not used here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import mlx.core as mx
-from mlx_lm.models.cache import RotatingKVCache
+from mlx_lm.models.cache import CacheList, RotatingKVCache
 
 from omlx.kv.family import Held, Traits, UnsupportedCacheError, fill, read, traits
 
@@ -43,3 +44,18 @@ def _(cache: RotatingKVCache, arrays: Mapping[str, mx.array], end: int) -> None:
     cache.keys, cache.values = arrays["keys"], arrays["values"]
     cache.offset = end
     cache._idx = cache.keys.shape[2]  # noqa: SLF001 - where the ring writes next
+
+
+def put_in_order(caches: Sequence[Any]) -> None:
+    """Turn the rings of sliding layers, so that the oldest token is first: as one that is filled has them.
+
+    A chunk of one token leaves a turned ring. The next single token would then sum in another order than in a
+    sequence that was resumed there, and differ by rounding (9e-6 on float32 logits of a tiny Gemma 3).
+    """
+    for cache in caches:
+        if isinstance(cache, CacheList):
+            put_in_order(cache.caches)
+        elif isinstance(cache, RotatingKVCache) and cache.keys is not None:
+            held = read(cache)
+            cache.keys, cache.values = held.arrays["keys"], held.arrays["values"]
+            cache._idx = cache.keys.shape[2]  # noqa: SLF001 - where the ring writes next

@@ -53,6 +53,9 @@ class FakeExecutor:
         """Return the next token of each sequence."""
         return [Decoded(self.run(work)) for work in works]
 
+    def forget(self, sequence: Any) -> None:
+        """Hold nothing: a fake keeps no rows."""
+
     def _open(self, work: Open) -> FakeSequence:
         sequence = FakeSequence(self._models[work.model].layout, work.tokens, work.resume, self._choose)
         sequence.check(work.pieces)

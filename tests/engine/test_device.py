@@ -29,6 +29,9 @@ class Recorder:
     def decode(self, works):
         return [Decoded(self.run(work)) for work in works]
 
+    def forget(self, sequence):
+        self.ran.append((sequence.name, "forget"))
+
 
 @pytest.fixture
 def device() -> Iterator[tuple[DeviceThread, Recorder]]:
@@ -45,7 +48,7 @@ def _submit(thread: DeviceThread, steps) -> "tuple[threading.Event, list[OmlxErr
         errors.append(error)
         ended.set()
 
-    thread.submit_steps(SimpleNamespace(request=SimpleNamespace(id="r")), steps, done)
+    thread.submit_steps(SimpleNamespace(request=SimpleNamespace(id="r"), sequence=None), steps, done)
     return ended, errors
 
 

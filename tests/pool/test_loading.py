@@ -124,8 +124,7 @@ def test_a_hundred_loads_with_traffic_leave_nothing_stuck(folders, tmp_path):
         assert settled(lambda: server.runtime.health().running == 0)
         for name in "ab":
             assert 200 == server.http.post(f"/v1/models/{name}/unload").status_code
-        gc.collect()
-        assert base + 100_000 >= mx.get_active_memory()
+        assert settled(lambda: gc.collect() >= 0 and base + 100_000 >= mx.get_active_memory())
         assert 0 == server.http.get("/health").json()["memory"]["weights_bytes"]
 
 
