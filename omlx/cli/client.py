@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from omlx.errors import OmlxError
@@ -20,6 +21,7 @@ class Reply:
     usage: dict[str, Any]
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
     id: str = ""
+    largest_gap_s: float = 0.0  # between two pieces of the answer
 
     @property
     def prompt_tokens(self) -> int:
@@ -94,7 +96,7 @@ def _collect(response: http.client.HTTPResponse, started: float) -> Reply:
     calls: list[dict[str, Any]] = []
     usage: dict[str, Any] = {}
     name = ""
-    first: float | None = None
+    pieces: list[float] = []
     for chunk in _events(response):
         if "error" in chunk:
             raise OmlxError(f"the server reported: {chunk['error'].get('message')}")
@@ -102,13 +104,15 @@ def _collect(response: http.client.HTTPResponse, started: float) -> Reply:
             delta = choice.get("delta", choice)
             piece = delta.get("content") or delta.get("reasoning_content") or delta.get("text")
             if piece or delta.get("tool_calls") or choice.get("finish_reason"):
-                first = first or time.perf_counter()
+                pieces.append(time.perf_counter())
             text += [piece] if piece else []
             calls += delta.get("tool_calls") or []
         usage = chunk.get("usage") or usage
         name = chunk.get("id") or name
     ended = time.perf_counter()
-    return Reply("".join(text), (first or ended) - started, ended - started, usage, calls, name)
+    first = pieces[0] if pieces else ended
+    gap = max((after - before for before, after in pairwise(pieces)), default=0.0)
+    return Reply("".join(text), first - started, ended - started, usage, calls, name, gap)
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:

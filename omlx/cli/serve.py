@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         runtime.start()
         if not options.no_preload:
             runtime.preload()
-        serve(runtime, settings.server)
+        ended_well = serve(runtime, settings.server)
     finally:
         runtime.close()
-    return 0
+    return 0 if ended_well else 1

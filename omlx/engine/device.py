@@ -92,6 +92,8 @@ class DeviceThread:
         self._numbers = count()
         self._round = 0
         self._thread = threading.Thread(target=self._run, name="omlx-device", daemon=True)
+        self._lost = False
+        self._lock = threading.Lock()  # between the last look into the inbox and what still arrives
 
     def start(self) -> None:
         """Start the thread."""
@@ -103,12 +105,12 @@ class DeviceThread:
 
     def submit_steps(self, state: State, steps: Steps, done: Done) -> None:
         """Drive a generator of work to its end, then call `done`."""
-        self._inbox.put(Task(state, steps, done))
+        self._put(Task(state, steps, done))
 
     def call(self, function: Callable[[], T]) -> "Future[T]":
         """Run a function on this thread, between two rounds."""
         item = _Call(function)
-        self._inbox.put(item)
+        self._put(item)
         return item.future
 
     def close(self, timeout_s: float = 10.0) -> None:
@@ -116,12 +118,35 @@ class DeviceThread:
         self._inbox.put(None)
         self._thread.join(timeout_s)
 
+    def _put(self, item: Task | _Call) -> None:
+        with self._lock:
+            if not self._lost:
+                self._inbox.put(item)
+                return
+        _refuse(item)
+
     def _run(self) -> None:
         try:
             self._loop()
+        except BaseException:
+            log.critical("the device thread has ended", exc_info=True)
+            self._lose()
+            raise
         finally:
             # mlx 0.32: the streams of a thread that has ended abort the process at its exit, six times in ten
             mx.clear_streams()
+
+    def _lose(self) -> None:
+        """Fail all that waits for the thread, now and from now on: nothing may hang on a thread that is gone."""
+        with self._lock:
+            self._lost = True
+        waiting: list[Task | _Call] = list(self._tasks.values())
+        self._tasks.clear()
+        while not self._inbox.empty():
+            item = self._inbox.get()
+            waiting += [item] if item is not None else []
+        for item in waiting:
+            _refuse(item)
 
     def _loop(self) -> None:
         while self._receive():
@@ -173,6 +198,9 @@ class DeviceThread:
             item.future.set_result(item.function())
         except Exception as error:  # noqa: BLE001 - handed to whoever waits for the result
             item.future.set_exception(error)
+        except BaseException as error:
+            item.future.set_exception(error)
+            raise
 
     def _decode(self, numbers: list[int]) -> None:
         """Run one step for all tasks that decode, and hand out the tokens that are known."""
@@ -228,3 +256,14 @@ class DeviceThread:
         if task.state.sequence is not None:
             self._executor.forget(task.state.sequence)
         task.done(error)
+
+
+def _refuse(item: Task | _Call) -> None:
+    """Fail what nobody will run."""
+    error = OmlxError(
+        "the device thread has ended", hint="the server has to be started again; its log says why"
+    )
+    if isinstance(item, Task):
+        item.done(error)
+    elif item.future.set_running_or_notify_cancel():
+        item.future.set_exception(error)

@@ -6,6 +6,7 @@ import gc
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -24,6 +25,9 @@ LINGER_S = 2
 #: How long an idle connection is kept: longer than clients keep theirs, so that they are the ones to close
 #: it.
 IDLE_S = 75
+
+#: How long a server that cannot answer any more still says so, before it ends: a supervisor then starts it again.
+LOST_S = 5.0
 
 #: How long a thread may keep the interpreter while the event loop waits for it. With Python's own 5 ms, a loop beside
 #: the threads that render, tokenize and prefill waited 16 ms, with this one 3 (two busy cores).
@@ -48,6 +52,8 @@ class HttpServer(uvicorn.Server):  # type: ignore[misc]
     ) -> None:
         self._on_ready = on_ready
         self._grace_s = grace_s
+        self._backend = backend
+        self._lost_at: float | None = None
         self._app = create_app(backend, settings)
         self._socket = _bind(settings.host, settings.port)
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -75,6 +81,20 @@ class HttpServer(uvicorn.Server):  # type: ignore[misc]
     def stop(self) -> None:
         """Make `run` return soon. Safe to call from any thread."""
         self.should_exit = True
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether the backend has broken down."""
+        return self._lost_at is not None
+
+    async def on_tick(self, counter: int) -> bool:
+        """Look after the backend once a second; return True to end."""
+        if counter % 10 == 0 and self._lost_at is None and (status := self._backend.health().status) != "ok":
+            log.critical("the server cannot answer any more", reason=status, ends_in_s=LOST_S)
+            self._lost_at = time.monotonic()
+        if self._lost_at is not None and time.monotonic() - self._lost_at > LOST_S:
+            return True
+        return bool(await super().on_tick(counter))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen, then say so."""
@@ -121,9 +141,14 @@ def _responsive() -> Iterator[None]:
 
 def serve(
     backend: Backend, settings: ServerSettings, *, on_ready: Callable[[str], None] | None = None
-) -> None:
-    """Serve `backend` on the address of `settings` until SIGINT or SIGTERM; call `on_ready` with the URL."""
-    HttpServer(backend, settings, on_ready=on_ready).run()
+) -> bool:
+    """Serve `backend` on the address of `settings` until SIGINT or SIGTERM; call `on_ready` with the URL.
+
+    Return False when it ended because the backend has broken down.
+    """
+    server = HttpServer(backend, settings, on_ready=on_ready)
+    server.run()
+    return not server.lost
 
 
 def _bind(host: str, port: int) -> socket.socket:

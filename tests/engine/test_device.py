@@ -10,7 +10,7 @@ import pytest
 
 from omlx.engine.device import DeviceThread
 from omlx.errors import CancelledError, OmlxError
-from omlx.pipeline.work import Decode, Decoded, Prefill
+from omlx.pipeline.work import Decode, Decoded, Prefill, Wait
 
 
 class Recorder:
@@ -48,7 +48,9 @@ def _submit(thread: DeviceThread, steps) -> "tuple[threading.Event, list[OmlxErr
         errors.append(error)
         ended.set()
 
-    thread.submit_steps(SimpleNamespace(request=SimpleNamespace(id="r"), sequence=None), steps, done)
+    thread.submit_steps(
+        SimpleNamespace(request=SimpleNamespace(id="r"), sequence=None, cancelled=False), steps, done
+    )
     return ended, errors
 
 
@@ -135,3 +137,29 @@ for device in devices:
 """
     runs = [subprocess.run([sys.executable, "-c", script], check=False).returncode for _ in range(3)]
     assert [0, 0, 0] == runs
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nothing_hangs_on_a_device_thread_that_has_died(device):
+    """F1: when the thread itself dies, all that waits for it fails at once, and so does what comes later."""
+    thread, _ = device
+
+    def die():
+        raise SystemExit
+
+    def endless():
+        while True:
+            yield Wait(lambda: False)
+
+    waiting, errors = _submit(thread, endless())
+    thread.start()
+    thread.call(die)
+    assert waiting.wait(5)
+    assert "device thread has ended" in str(errors[0])
+    late, late_errors = _submit(thread, endless())
+    assert late.wait(5)
+    assert "device thread has ended" in str(late_errors[0])
+    with pytest.raises(OmlxError, match="device thread"):
+        thread.call(lambda: None).result(5)
+    thread.close()
+    assert not thread.alive()
