@@ -75,13 +75,15 @@ class Layout(msgspec.Struct, frozen=True):
     def sequence_bytes(self, num_tokens: int) -> int:
         """Return about how many bytes the live caches of a sequence of that length take.
 
-        A cache grows by steps of tokens; a sliding layer holds its window, and what a step adds to it.
+        A cache grows by steps of tokens; a sliding layer holds its window, and what a step adds to it. Layers of which
+        one array alone is stored may hold another of its size that nothing reads.
         """
         grown = -(-num_tokens // _STEP_TOKENS) * _STEP_TOKENS
         total = 0
         for group in self.groups:
             held = min(grown, group.window + _STEP_TOKENS) if group.window else grown
-            total += sum(spec.bytes_for(held) for spec in group.tensors)
+            unread = group.kind == "kv" and len(group.tensors) == 1
+            total += sum(spec.bytes_for(held) for spec in group.tensors) * (2 if unread else 1)
         return total
 
     def token_bytes(self) -> int:
