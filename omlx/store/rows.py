@@ -25,6 +25,7 @@ from omlx.store.disk import DATABASE
 from omlx.store.schema import BlockRow, RecordRow, ReservationRow, decode_row, split_key
 
 _BUSY_TIMEOUT_S = 5.0
+_LOG_TIMEOUT_S = 0.2
 _COLUMNS = "rowid, key, store_time, access_time, access_count, size, filename, value"
 
 
@@ -140,14 +141,16 @@ class Rows:
         return self._connection.execute(f"SELECT {_COLUMNS} FROM Cache {where}", values)  # noqa: S608 - constants
 
 
-def connect(directory: Path, mode: str, *, immutable: bool = False) -> sqlite3.Connection:
+def connect(
+    directory: Path, mode: str, *, immutable: bool = False, timeout_s: float = _BUSY_TIMEOUT_S
+) -> sqlite3.Connection:
     """Open the table in mode "ro" or "rw" (never creating it). Raises sqlite3.OperationalError."""
     path = quote(str((directory / DATABASE).absolute()))
     flag = "&immutable=1" if immutable else ""
     return sqlite3.connect(
         f"file:{path}?mode={mode}{flag}",
         uri=True,
-        timeout=_BUSY_TIMEOUT_S,
+        timeout=timeout_s,
         isolation_level=None,
         check_same_thread=False,
     )
@@ -163,6 +166,19 @@ def touch(directory: Path, touches: dict[bytes, tuple[float, int]]) -> None:
             [(accessed, uses, key) for key, (accessed, uses) in touches.items()],
         )
         connection.execute("COMMIT")
+
+
+def shrink_log(directory: Path, kept_bytes: int) -> bool:
+    """Move a log of more than that many bytes into the table; return whether it is gone.
+
+    Not while someone reads. Raises OSError or sqlite3.Error.
+    """
+    log = directory / f"{DATABASE}-wal"
+    if not log.exists() or log.stat().st_size <= kept_bytes:
+        return False
+    with closing(connect(directory, "rw", timeout_s=_LOG_TIMEOUT_S)) as connection:
+        ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return not busy
 
 
 def scan(directory: Path) -> Iterator[tuple[RawRow, BlockRow | RecordRow]]:

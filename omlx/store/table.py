@@ -37,13 +37,15 @@ from omlx.types import BlockName
 
 _LOCK_TIMEOUT_S = 20.0
 _PAGE_BYTES = 4096
+#: The log that SQLite keeps. It grows past that while someone reads, and shrinks only with a later write.
+_LOG_BYTES = 64 * _PAGE_BYTES
 _SETTINGS = {
     "eviction_policy": "none",
     "cull_limit": 0,
     "statistics": 0,
     "tag_index": 1,
     "sqlite_wal_autocheckpoint": 64,
-    "sqlite_journal_size_limit": 64 * _PAGE_BYTES,
+    "sqlite_journal_size_limit": _LOG_BYTES,
 }
 
 
@@ -122,18 +124,12 @@ class Table:
         Adds to `changed` the blocks that other processes or the eviction changed. Raises NoRoomError, or what
         the outside world raises.
         """
-        key = reservation_key(secrets.token_bytes(16))
-        with self._transaction():
-            changed |= self.refresh()
-            self._require_parent(block)
-            granted = self._room.make(disk_bytes, block, changed)
-            if granted:
-                row = ReservationRow(socket.gethostname(), os.getpid(), tuple(stems))
-                self._active.add(key)
-                self._cache.set(key, Entry(row, disk_bytes))
-        if not granted:
+        granted = self._reserve(block, stems, disk_bytes, changed)
+        if granted is None and rows.shrink_log(self._directory, _LOG_BYTES):
+            granted = self._reserve(block, stems, disk_bytes, changed)
+        if granted is None:
             raise NoRoomError(f"no room for {disk_bytes} bytes of block {block.name.hex()}")
-        return key
+        return granted
 
     def commit(self, block: Block, reservation: bytes, entries: Iterable[Entry]) -> set[BlockName]:
         """Announce a block and its files in place of the reservation; return the blocks that changed.
@@ -244,6 +240,21 @@ class Table:
         if total > self._allowance.budget_bytes:
             problems.append(f"{total} bytes on disk, {self._allowance.budget_bytes} allowed")
         return problems
+
+    def _reserve(
+        self, block: Block, stems: Sequence[str], disk_bytes: int, changed: set[BlockName]
+    ) -> bytes | None:
+        """Return the key of a reservation when there is room for it."""
+        key = reservation_key(secrets.token_bytes(16))
+        with self._transaction():
+            changed |= self.refresh()
+            self._require_parent(block)
+            if not self._room.make(disk_bytes, block, changed):
+                return None
+            self._active.add(key)
+            row = ReservationRow(socket.gethostname(), os.getpid(), tuple(stems))
+            self._cache.set(key, Entry(row, disk_bytes))
+        return key
 
     def _require_parent(self, block: Block) -> None:
         if block.parent is not None and block.parent not in self.ledger:

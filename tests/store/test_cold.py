@@ -191,6 +191,22 @@ def test_budget_holds_while_writing(stores, du):
     assert [] == tier.verify()
 
 
+def test_a_log_that_grew_while_others_read_is_shrunk(stores, du):
+    """The log takes part of the budget; when it has grown to take it all, it makes way."""
+    budget = MIB + 256 * 1024
+    tier = stores.cold(budget)
+    numbers = iter(range(0, 16_000_000, 1000))
+    with closing(rows.connect(tier.directory, "ro")) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT COUNT(*) FROM Cache").fetchall()
+        while all(write(tier, chain(range(at := next(numbers), at + 16), [16]))):
+            pass
+    assert tier.stats().refused_records == 1
+    others = [chain(range(at, at + 16), [16])[0] for at in range(5, 100_000, 20_000)]
+    assert [True] * 5 == write(tier, others)
+    assert du() <= budget
+
+
 def test_budget_counts_what_was_there_at_start(stores, du):
     """B1: a directory filled by an earlier run counts from the first write on."""
     budget = 4 * MIB
