@@ -170,7 +170,7 @@ class _Bench:
         slice_s = alone / _LONG_SLICES
         with ThreadPoolExecutor(3) as pool:
             running = pool.submit(self._ask, self._cached, stream, 8 * self._options.answer)
-            time.sleep(4 * slice_s)
+            time.sleep(slice_s)
             delayed = pool.submit(self._ask, self._cached, long, 1)
             time.sleep(slice_s)
             short = pool.submit(self._ask, self._cached, stored, 1)

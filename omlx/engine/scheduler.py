@@ -1,9 +1,9 @@
 """Which pieces of work run in the next round. Pure: names in, names out.
 
 A round runs the next step of every sequence that decodes, so that no stream waits, and a slice of prefill: one piece,
-and more as long as together they have no more tokens than the largest piece that waits. Prefills take turns, in the
-order in which they were last served: a long one delays a short one by one slice at a time, and none starves; the
-short remainders of prompts that were found in the cache go together.
+and more as long as together they have no more tokens than a slice. Prefills take turns, in the order in which they were
+last served: a long one delays a short one by one slice at a time, and none starves; short prompts, and the short
+remainders of prompts that were found in the cache, go together.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Demand: TypeAlias = Literal["prefill", "decode"]
+
+#: A slice of prefill is a piece, or several that together have no more tokens than this or than the largest that waits.
+#: Short prompts that come together then begin to decode together: fewer steps with few rows.
+SLICE_TOKENS = 512
 
 #: Rows of a batch are padded to the longest. More padding than this part of what they hold is not worth the company...
 _PADDING = 0.5
@@ -33,7 +37,7 @@ def plan_round(pending: Iterable[Pending]) -> list[int]:
     waiting = list(pending)
     decoding = [item.task for item in waiting if item.demand == "decode"]
     prefilling = [item for item in waiting if item.demand == "prefill"]
-    slice_tokens = max((item.tokens for item in prefilling), default=0)
+    slice_tokens = max([SLICE_TOKENS, *(item.tokens for item in prefilling)])
     chosen: list[int] = []
     tokens = 0
     for item in sorted(prefilling, key=lambda item: (item.served, item.task)):

@@ -21,7 +21,9 @@ def test_prefills_take_turns():
 
 
 def test_short_remainders_share_a_slice():
-    """Pieces that together are no longer than the longest that waits run in one round, in turn."""
+    """Pieces that together are no longer than a slice, or than the longest that waits, run in one round, in turn."""
+    short = [Pending(1, "prefill", 3, 200), Pending(2, "prefill", 1, 200), Pending(3, "prefill", 2, 200)]
+    assert [2, 3] == plan_round(short)
     pending = [Pending(1, "prefill", 3, 512), Pending(2, "prefill", 1, 10), Pending(3, "prefill", 2, 502)]
     assert [2, 3] == plan_round(pending)
     assert [2, 3, 1] == plan_round(
