@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from omlx.cli.client import Client
-from omlx.cli.sessions import chat_body, lengthened, made_session, num_tokens, read_session
+from omlx.cli.sessions import chat_body, lengthened, made_session, num_tokens, read_session, renewed
 from omlx.cli.table import format_table
 from omlx.config.settings import CacheSettings, ModelSettings, ServerSettings, Settings
 from omlx.telemetry import configure_logging
@@ -130,11 +130,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> tuple[Turn, Turn]:
 
 def _renewed(prompt: ChatPrompt, number: int) -> ChatPrompt:
     """Return the conversation with every message new, so that nothing of another one is remembered."""
-    messages = tuple(
-        msgspec.structs.replace(message, content=f"{message.content} ({number})")
-        for message in prompt.messages
-    )
-    return msgspec.structs.replace(prompt, messages=messages)
+    return msgspec.structs.replace(prompt, messages=renewed(prompt.messages, str(number)))
 
 
 @contextlib.contextmanager

@@ -43,14 +43,25 @@ def _tool(number: int) -> dict[str, Any]:
 
 
 def lengthened(prompt: ChatPrompt, tokenizer: Tokenizer, tokens: int) -> ChatPrompt:
-    """Return a conversation of at least that many tokens: its messages after the system's, again and again."""
+    """Return a conversation of at least that many tokens: its messages after the system's, again and again.
+
+    Each time their words are told apart by a number: a server that remembers texts has not seen them before.
+    """
     leading = next((i for i, each in enumerate(prompt.messages) if each.role != "system"), 0)
     head, talk = prompt.messages[:leading], prompt.messages[leading:]
-    longer = prompt
+    longer, rounds = prompt, 0
     while num_tokens(longer, tokenizer) < tokens:
-        messages = (*head, *longer.messages[leading:], *talk)
+        rounds += 1
+        messages = (*head, *longer.messages[leading:], *renewed(talk, f"round {rounds}"))
         longer = msgspec.structs.replace(prompt, messages=messages)
     return longer
+
+
+def renewed(messages: Sequence[Message], mark: str) -> tuple[Message, ...]:
+    """Return the messages with other texts: each ends with the mark."""
+    return tuple(
+        msgspec.structs.replace(message, content=f"{message.content} ({mark})") for message in messages
+    )
 
 
 def shortened(session: Sequence[ChatPrompt], tokenizer: Tokenizer, tokens: int) -> list[ChatPrompt]:

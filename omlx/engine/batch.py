@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, cast
 
 import mlx.core as mx
 
+from omlx.engine.chances import weigh
 from omlx.engine.chooser import best, joined
 from omlx.engine.sequence import RunningSequence
 from omlx.kv import rows as kv_rows
@@ -64,13 +65,15 @@ class Batch:
         new = [row for row in wanted if row not in known]
         back = [row for row in new if row.chosen is not None]
         self._join([row for row in new if not (row in back and wanted[row])])
+        weighed = [row.weighed for row in (*known, *back)]
         failed = self._launch() if self._rows else {}
         tokens = joined(
             [*([] if ahead is None else [ahead]), *(row.chosen for row in back if row.chosen is not None)]
         )
         done: dict[RunningSequence, Decoded] = {}
-        for row, token in zip([*known, *back], cast(list[int], tokens.tolist()), strict=True):
-            row.say(token)
+        said = zip([*known, *back], cast(list[int], tokens.tolist()), weighed, strict=True)
+        for row, token, chances in said:
+            row.say(token, chances)
             done[row] = Decoded(token)
         for row in wanted:
             row.chosen = None
@@ -94,8 +97,17 @@ class Batch:
         else:
             self._ahead = joined([self._chosen(i, logits, failed) for i in range(len(self._rows))])
         self._inputs = [self._ahead[i : i + 1] for i in range(len(self._rows))]
-        mx.async_eval(self._ahead)  # type: ignore[no-untyped-call]
+        mx.async_eval(self._ahead, *self._weigh(logits))  # type: ignore[no-untyped-call]
         return failed
+
+    def _weigh(self, logits: mx.array) -> list[mx.array]:
+        """Tell the rows that ask for it how likely what follows is; return what is to be computed for that."""
+        arrays: list[mx.array] = []
+        for index, row in enumerate(self._rows):
+            if row.num_likeliest is not None:
+                row.weighed = weigh(logits[index : index + 1], self._inputs[index], row.num_likeliest)
+                arrays += [row.weighed.chosen, row.weighed.tokens, row.weighed.logprobs]
+        return arrays
 
     def _chosen(self, index: int, logits: mx.array, failed: dict[RunningSequence, Decoded]) -> mx.array:
         """Return what follows in one row; a fault of its sampling is that row's alone."""

@@ -46,8 +46,9 @@ class TokenChooser:
         """Return the next token `(1,)` for logits `(1, vocabulary)` of `token` `(1,)`. Lazy."""
         if self._processors:
             logits = self._processed(prompt, token, logits)
-        if not self._greedy:
-            mx.random.seed(self._random.getrandbits(63))
+        if self._greedy:
+            return best(logits)
+        mx.random.seed(self._random.getrandbits(63))
         return self._sample(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
 
     def _processed(self, prompt: Tokens, token: mx.array, logits: mx.array) -> mx.array:

@@ -83,7 +83,9 @@ class Executor:
         if work.resume:
             assert loaded.layout is not None  # nothing is restored for a model that runs uncached
             restore(caches, loaded.layout, work.pieces, work.resume)
-        sequence = RunningSequence(loaded, caches, work.tokens, work.sampling, work.resume)
+        sequence = RunningSequence(
+            loaded, caches, work.tokens, work.sampling, work.resume, work.num_likeliest
+        )
         sequence.spend("restore", started)
         return sequence
 

@@ -7,10 +7,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from omlx.engine.chances import LazyChances
 from omlx.engine.chooser import TokenChooser
 from omlx.kv.sliding import put_in_order
 from omlx.models.loaded import LoadedModel
 from omlx.pipeline.request import Sampling
+from omlx.pipeline.work import Chances
 from omlx.types import Tokens
 
 
@@ -23,10 +25,17 @@ class RunningSequence:
         tokens: the prompt, `(n,) int32`.
         sampling: how the next token is chosen.
         resume: how many tokens the caches hold.
+        num_likeliest: how many of the likeliest tokens to tell of beside each chosen one; None to tell nothing.
     """
 
     def __init__(
-        self, loaded: LoadedModel, caches: Sequence[Any], tokens: Tokens, sampling: Sampling, resume: int
+        self,
+        loaded: LoadedModel,
+        caches: Sequence[Any],
+        tokens: Tokens,
+        sampling: Sampling,
+        resume: int,
+        num_likeliest: int | None = None,
     ) -> None:
         self.loaded = loaded
         self.prompt = tokens
@@ -37,6 +46,9 @@ class RunningSequence:
         self.chosen: mx.array | None = (
             None  # `(1,)`: the next token, when a batch has been left before it was said
         )
+        self.num_likeliest = num_likeliest
+        self.weighed: LazyChances | None = None  # of the token that was chosen and not said yet
+        self.chances: Chances | None = None
         self._caches: Sequence[Any] | Callable[[], Sequence[Any]] = list(caches)
         self._generated: list[int] = []
         self._offset = resume
@@ -87,9 +99,10 @@ class RunningSequence:
         """Note that one more token was given to the model."""
         self._offset += 1
 
-    def say(self, token: int) -> None:
-        """Add a generated token."""
+    def say(self, token: int, weighed: LazyChances | None = None) -> None:
+        """Add a generated token, and what is told of how likely it was."""
         self._generated.append(token)
+        self.chances = weighed.read() if weighed else None
 
     def spend(self, part: str, started: float) -> None:
         """Add the time since `started` to a part of `device_s`."""

@@ -26,6 +26,7 @@ from mlx_lm import tokenizer_utils
 from mlx_lm.generate import TextStateMachine
 
 from omlx.errors import ModelLoadError
+from omlx.models.spelling import speller
 from omlx.text.delta import AnswerDelta, ReasoningDelta, TextDelta, ToolCallDelta
 from omlx.types import Tokens
 
@@ -51,6 +52,7 @@ class AnswerParsers:
             ) from error
         token_map = getattr(self._tokenizer.detokenizer, "tokenmap", ())
         holes = [token for token, text in enumerate(token_map) if text is None]
+        self._spell = speller(self._tokenizer)
         self._silent = frozenset([*self._tokenizer.eos_token_ids, *holes])
         # a model's vocabulary may be padded beyond the tokenizer's
         self._num_tokens = len(self._tokenizer)
@@ -85,6 +87,7 @@ class AnswerParsers:
         edges["normal"] += [(text, None) for text in stop if text]
         return ModelAnswerParser(
             _detokenizer(tokenizer, plain),
+            self._spell,
             TextStateMachine(edges),
             start,
             _ToolReader(tokenizer, list(tools)) if with_tools else None,
@@ -105,12 +108,14 @@ class ModelAnswerParser:
     def __init__(
         self,
         detokenizer: Any,
+        spell: Callable[[int], bytes],
         machine: TextStateMachine,
         start: str,
         tools: "_ToolReader | None",
         speaks: Callable[[int], bool],
     ) -> None:
         self._detokenizer = detokenizer
+        self.spell = spell
         self._state = machine.make_state(start)
         self._speaks = speaks
         self._tools = tools

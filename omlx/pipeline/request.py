@@ -28,8 +28,9 @@ class Sampling(msgspec.Struct, frozen=True):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One request.
 
-    `max_tokens` bounds the answer; None leaves it to the model's settings and window. `explain` asks for an
-    `Explanation` with the answer.
+    `max_tokens` bounds the answer; None leaves it to the model's settings and window. `top_logprobs` asks for the log
+    probability of each token of the answer and of that many of the likeliest in its place; None for neither. `explain`
+    asks for an `Explanation` with the answer.
     """
 
     id: RequestId
@@ -39,4 +40,5 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
+    top_logprobs: int | None = None
     explain: bool = False

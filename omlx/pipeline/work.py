@@ -30,6 +30,14 @@ class Piece:
     records: Mapping[RecordKind, Record]
 
 
+@dataclass(frozen=True, slots=True)
+class Chances:
+    """The log probability of a chosen token, and token and log probability of the likeliest in its place."""
+
+    chosen: float
+    likeliest: Series[tuple[int, float]] = ()
+
+
 class Sequence(Protocol):
     """A running sequence, as stages see it."""
 
@@ -54,6 +62,11 @@ class Sequence(Protocol):
         ...
 
     @property
+    def chances(self) -> "Chances | None":
+        """Return how likely the token was that was decoded last; None unless `Open` asked for that."""
+        ...
+
+    @property
     def offset(self) -> int:
         """Return how many tokens have been run through the model: the KV that exists."""
         ...
@@ -66,13 +79,17 @@ class Sequence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Make a sequence of `tokens`, with `[0, resume)` restored from `pieces`."""
+    """Make a sequence of `tokens`, with `[0, resume)` restored from `pieces`.
+
+    `num_likeliest`: tell the log probability of each chosen token, and of so many of the likeliest; None: do not.
+    """
 
     model: str
     tokens: Tokens
     resume: int = 0
     pieces: Series[Piece] = ()
     sampling: Sampling = field(default_factory=Sampling)
+    num_likeliest: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from omlx.errors import CancelledError, OmlxError
 from omlx.pipeline.backend import Backend
 from omlx.pipeline.request import Request
 from omlx.server.identity import request_id
-from omlx.server.reply import Replies, Reply
+from omlx.server.reply import Replies, Reply, Said, choices_of
 from omlx.server.sse import HEADERS, KEEP_ALIVE
 from omlx.server.taps import Taps
 from omlx.server.timing import timing_headers
@@ -41,12 +41,16 @@ T = TypeVar("T")
 class Dialect(Protocol):
     """How one API words one answer. It may remember what it has said; it does nothing else."""
 
-    def frames(self, delta: Delta) -> Iterable[bytes]:
-        """Return the events that `delta` becomes on a stream, the closing ones included."""
+    def frames(self, delta: Delta, choice: int = 0) -> Iterable[bytes]:
+        """Return the events that a delta of one choice becomes on a stream; a Failed closes the stream."""
         ...
 
-    def whole(self, deltas: Sequence[Delta]) -> object:
-        """Return the JSON body of a complete answer that was not streamed."""
+    def closing(self, ends: Sequence[Finished]) -> Iterable[bytes]:
+        """Return the events that close a stream when every choice has ended, as `ends` says."""
+        ...
+
+    def whole(self, answers: Sequence[Sequence[Delta]]) -> object:
+        """Return the JSON body of a complete answer that was not streamed, from the deltas of each choice."""
         ...
 
 
@@ -60,9 +64,15 @@ class Service:
     taps: Taps
 
     async def answer(
-        self, http: HttpRequest[Any, Any, Any], request: Request, dialect: Dialect, *, stream: bool
+        self,
+        http: HttpRequest[Any, Any, Any],
+        request: Request,
+        dialect: Dialect,
+        *,
+        stream: bool,
+        num_choices: int = 1,
     ) -> ASGIApp:
-        """Run `request` and return its response.
+        """Run `request`, for that many answers, and return its response.
 
         Raises what refused or failed the request, and CancelledError if the client has left.
         """
@@ -70,12 +80,13 @@ class Service:
             "request", id=request.id, model=request.model, stream=stream, request_id=request_id(http.scope)
         )
         with contextlib.ExitStack() as stack:
-            reply = stack.enter_context(self.replies.submit(request))
+            reply = stack.enter_context(self.replies.submit(choices_of(request, num_choices)))
             if not stream:
-                deltas = await while_connected(http.receive, reply.take_all())
-                headers = timing_headers(http.headers, deltas)
-                return ASGIResponse(body=msgspec.json.encode(dialect.whole(deltas)), headers=headers)
-            first = await while_connected(http.receive, reply.peek(HEADERS_WITHIN_S))
+                answers = await while_connected(http.receive, reply.take_all())
+                headers = timing_headers(http.headers, answers[0])
+                return ASGIResponse(body=msgspec.json.encode(dialect.whole(answers)), headers=headers)
+            said = await while_connected(http.receive, reply.peek(HEADERS_WITHIN_S))
+            first = said.delta if said else None
             if isinstance(first, Failed):
                 raise first.error
             headers = timing_headers(http.headers, [first])
@@ -101,6 +112,7 @@ class EventStream:
         self._dialect = dialect
         self._keep_alive_s = keep_alive_s
         self._close = close
+        self._ends: dict[int, Finished] = {}
 
     async def __call__(self, _scope: Scope, receive: Receive, send: Send) -> None:
         """Send headers and events until the answer is over or the client has left."""
@@ -114,26 +126,30 @@ class EventStream:
     async def _send_events(self, send: Send) -> None:
         now = asyncio.get_running_loop().time
         due = now() + self._keep_alive_s
-        delta: Delta | None = None
-        while not isinstance(delta, Finished | Failed):
-            delta = await self._reply.take(due - now())
+        while not self._reply.over:
+            said = await self._reply.take(due - now())
             try:
-                data = self._word(delta)
+                data = self._word(said)
             except Exception:  # the HTTP boundary of a stream whose headers are out
                 log.exception("rendering failed")
-                delta = Failed(OmlxError("internal error; the server's log tells more"))
-                data = self._word(delta)
+                self._reply.close()
+                data = self._word(Said(0, Failed(OmlxError("internal error; the server's log tells more"))))
             if data:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
                 due = now() + self._keep_alive_s
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _word(self, delta: Delta | None) -> bytes:
-        if delta is None:
+    def _word(self, said: Said | None) -> bytes:
+        if said is None:
             return KEEP_ALIVE
-        if isinstance(delta, Failed):
-            log.warning("stream failed", error=str(delta.error))
-        return b"".join(self._dialect.frames(delta))
+        if isinstance(said.delta, Failed):
+            log.warning("stream failed", error=str(said.delta.error))
+        events = list(self._dialect.frames(said.delta, said.choice))
+        if isinstance(said.delta, Finished):
+            self._ends[said.choice] = said.delta
+            if self._reply.over:
+                events += self._dialect.closing([end for _, end in sorted(self._ends.items())])
+        return b"".join(events)
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:

@@ -60,9 +60,14 @@ class PrefillStage(Stage, frozen=True, tag="prefill"):
             state.keep_until = grid_floor(end, self.chunk_tokens)
             if restored.resume % self.chunk_tokens:  # brought by a stage that knows nothing of grids
                 restored = Restored()
-        sampling = state.request.sampling.over(state.model.sampling)
+        request = state.request
         state.sequence = yield Open(
-            state.model.name, state.tokens, restored.resume, restored.pieces, sampling
+            state.model.name,
+            state.tokens,
+            restored.resume,
+            restored.pieces,
+            request.sampling.over(state.model.sampling),
+            request.top_logprobs,
         )
         for chunk_end in chunk_ends(restored.resume, end, self.chunk_tokens, cuts):
             yield Prefill(state.sequence, chunk_end)

@@ -2,6 +2,7 @@
 
 import codecs
 
+from omlx.testing.tokenizer import spelled
 from omlx.text.delta import AnswerDelta, TextDelta
 
 
@@ -29,6 +30,10 @@ class PlainParser:
             self._stopped = True
             return self._show(min(found))
         return self._show(len(self._held) - self._may_begin_stop())
+
+    def spell(self, token: int) -> bytes:
+        """Return the byte that a token stands for, or a special token's text."""
+        return spelled(token)
 
     def finish(self) -> list[AnswerDelta]:
         """Return what was held back; half a character is dropped."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from omlx.errors import CacheError
-from omlx.pipeline.work import Piece
+from omlx.pipeline.work import Chances, Piece
 from omlx.prefix.layout import LayerGroup, Layout
 from omlx.store.record import Record
 from omlx.testing.kv import Rows, kv_rows, to_array, to_rows
@@ -25,6 +25,7 @@ class FakeSequence:
         self._tokens = tokens.tolist()
         self._choose = choose
         self.device_s: dict[str, float] = {}
+        self.chances: Chances | None = None
         self._rows = kv_rows(tokens[:resume])
         #: the first token that a sliding group still holds
         self._first = {group: max(0, resume - (group.window or resume)) for group in self._groups()}

@@ -52,12 +52,16 @@ class ByteTokenizer:
 
     def decode(self, tokens: Tokens) -> str:
         """Return the text of `tokens`, special tokens included."""
-        parts = [_TEXTS[token].encode() if token in _TEXTS else bytes([token]) for token in tokens.tolist()]
-        return b"".join(parts).decode("utf-8", "replace")
+        return b"".join(map(spelled, tokens.tolist())).decode("utf-8", "replace")
 
     def drops_tools(self) -> bool:
         """Return False: they are rendered."""
         return False
+
+
+def spelled(token: int) -> bytes:
+    """Return the byte that a token stands for, or a special token's text."""
+    return _TEXTS[token].encode() if token in _TEXTS else bytes([token])
 
 
 def _turn(role: str, content: str) -> str:

@@ -9,17 +9,32 @@ FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprob:
+    """A token by its bytes, its natural log probability, and those of the likeliest tokens in its place."""
+
+    spelling: bytes
+    logprob: float
+    top: tuple["TokenLogprob", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More visible text. Never empty."""
+    """More visible text. Never empty.
+
+    `logprobs`, when the request asks for them: of the tokens since the last delta that had any. They may be all there
+    is, at the end of an answer: the text is empty then.
+    """
 
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More reasoning text. Never empty."""
+    """More reasoning text. Never empty. `logprobs` as of a TextDelta."""
 
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

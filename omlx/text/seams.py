@@ -59,6 +59,10 @@ class AnswerParser(Protocol):
         """Take one token; return what can be shown now. Text that may begin a marker is held back."""
         ...
 
+    def spell(self, token: int) -> bytes:
+        """Return a token's text: for a part of a character, its bytes of it."""
+        ...
+
     def finish(self) -> list[AnswerDelta]:
         """Return what was held back. Call once, after the last token."""
         ...

@@ -36,9 +36,11 @@ BAD_BODIES = [
     (CHAT, HI + b'"stop": [1]}', "stop[0]", "invalid_value"),
     (CHAT, HI + b'"logit_bias": {"a": 1}}', "logit_bias", "invalid_value"),
     (CHAT, HI + b'"stream": "yes"}', "stream", "invalid_value"),
-    (CHAT, HI + b'"n": 2}', "n", "unsupported_value"),
-    (CHAT, HI + b'"logprobs": true}', "logprobs", "unsupported_value"),
-    (CHAT, HI + b'"top_logprobs": 3}', "top_logprobs", "unsupported_value"),
+    (CHAT, HI + b'"n": 0}', "n", "invalid_value"),
+    (CHAT, HI + b'"n": 17}', "n", "invalid_value"),
+    (CHAT, HI + b'"logprobs": 3}', "logprobs", "invalid_value"),
+    (CHAT, HI + b'"logprobs": true, "top_logprobs": 21}', "top_logprobs", "invalid_value"),
+    (CHAT, HI + b'"top_logprobs": 3}', "top_logprobs", "invalid_value"),
     (CHAT, HI + b'"tool_choice": "required"}', "tool_choice", "unsupported_value"),
     (CHAT, HI + b'"tool_choice": {"type": "function"}}', "tool_choice", "unsupported_value"),
     (CHAT, HI + b'"response_format": {"type": "json_schema"}}', "response_format", "unsupported_value"),
@@ -56,7 +58,7 @@ BAD_BODIES = [
     (TEXT, b'{"prompt": [-1]}', "prompt[0]", "invalid_value"),
     (TEXT, b'{"prompt": "a", "echo": true}', "echo", "unsupported_value"),
     (TEXT, b'{"prompt": "a", "best_of": 2}', "best_of", "unsupported_value"),
-    (TEXT, b'{"prompt": "a", "logprobs": 0}', "logprobs", "unsupported_value"),
+    (TEXT, b'{"prompt": "a", "logprobs": -1}', "logprobs", "invalid_value"),
     (TEXT, b'{"prompt": "a", "suffix": "z"}', "suffix", "unsupported_value"),
 ]
 
@@ -176,7 +178,7 @@ def test_the_official_client_raises_its_own_errors(served):
     with pytest.raises(openai.NotFoundError) as unknown:
         served.openai.chat.completions.create(model="gpt-9", messages=messages)
     with pytest.raises(openai.BadRequestError) as refused:
-        served.openai.chat.completions.create(model="coder", messages=messages, n=2)
+        served.openai.chat.completions.create(model="coder", messages=messages, n=0)
     assert (unknown.value.code, refused.value.param) == ("model_not_found", "n")
 
 

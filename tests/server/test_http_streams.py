@@ -193,7 +193,7 @@ def test_deltas_after_the_end_of_the_loop_are_dropped():
             return super().submit(request, sink)
 
     async def listen():
-        Reply(Recorder(["m"]), Request(id="r", model="m", prompt=TextPrompt("")))
+        Reply(Recorder(["m"]), [Request(id="r", model="m", prompt=TextPrompt(""))])
 
     asyncio.run(listen())
     sinks[0](Started(USAGE))
@@ -204,7 +204,7 @@ def test_a_closed_reply_keeps_nothing():
 
     async def listen():
         backend = ScriptedBackend(["m"], answer("a", "b"))
-        reply = Reply(backend, Request(id="r", model="m", prompt=TextPrompt("")))
+        reply = Reply(backend, [Request(id="r", model="m", prompt=TextPrompt(""))])
         await reply.take(5)
         reply.close()
         backend.tickets[0].thread.join()

@@ -9,13 +9,13 @@ never as a call. `parallel_tool_calls: false` delivers the first call alone.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import msgspec
 
 from omlx.server.boundary import fault_of
 from omlx.server.openai.call import call_as_text
 from omlx.server.openai.errors import error_body
+from omlx.server.openai.logprobs import ChatLogprobs, chat_logprobs, logprobs_of
 from omlx.server.openai.usage import UsageBody, usage_body
 from omlx.server.sse import DONE, frame
 from omlx.text.delta import Delta, Failed, Finished, ReasoningDelta, Started, TextDelta, ToolCallDelta
@@ -54,12 +54,13 @@ class DeltaBody(msgspec.Struct, frozen=True, omit_defaults=True):
     tool_calls: tuple[CallDelta, ...] | None = None
 
 
-class ChunkChoice(msgspec.Struct, frozen=True):
-    """The one choice of a chunk."""
+class ChunkChoice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a chunk adds to one choice; `logprobs` only where they were asked for."""
 
     index: int
     delta: DeltaBody
     finish_reason: str | None
+    logprobs: ChatLogprobs | None = None
 
 
 class Chunk(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,11 +87,11 @@ class MessageSaid(_Said, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The one choice of a complete answer."""
+    """One choice of a complete answer."""
 
     index: int
     message: MessageSaid
-    logprobs: None
+    logprobs: ChatLogprobs | None
     finish_reason: str
 
 
@@ -115,22 +116,34 @@ class ChatDialect:
     include_usage: bool = False
     calls_as_text: bool = False
     one_call: bool = False
+    logprobs: bool = False
 
-    def frames(self, delta: Delta) -> Iterable[bytes]:
-        """Return the events that `delta` becomes on a stream."""
+    def frames(self, delta: Delta, choice: int = 0) -> Iterable[bytes]:
+        """Return the events that a delta of one choice becomes on a stream."""
         if isinstance(delta, Failed):
             return (frame(error_body(fault_of(delta.error))), DONE)
-        events = chain.from_iterable(map(self._chunks, self._allowed(delta)))
-        return chain(map(frame, events), (DONE,) if isinstance(delta, Finished) else ())
+        return [
+            frame(self._head((added,)))
+            for each in self._allowed(delta)
+            for added in self._added(each, choice)
+        ]
 
-    def whole(self, deltas: Sequence[Delta]) -> Completion:
-        """Return the body of a complete answer; the last delta is a Finished."""
+    def closing(self, ends: Sequence[Finished]) -> Iterable[bytes]:
+        """Return the events after every choice has ended."""
+        return (frame(self._head((), usage_body(ends))), DONE) if self.include_usage else (DONE,)
+
+    def whole(self, answers: Sequence[Sequence[Delta]]) -> Completion:
+        """Return the body of a complete answer; the last delta of each choice is a Finished."""
+        choices = tuple(self._choice(index, deltas) for index, deltas in enumerate(answers))
+        usage = usage_body([end for deltas in answers for end in deltas if isinstance(end, Finished)])
+        return Completion(self.id, "chat.completion", self.created, self.model, choices, usage)
+
+    def _choice(self, index: int, deltas: Sequence[Delta]) -> Choice:
         said = [allowed for delta in deltas for allowed in self._allowed(delta)]
         finished = said[-1]
         assert isinstance(finished, Finished)
-        choice = Choice(0, _message(said), None, finished.reason)
-        usage = usage_body(finished)
-        return Completion(self.id, "chat.completion", self.created, self.model, (choice,), usage)
+        logprobs = chat_logprobs(logprobs_of(said)) if self.logprobs else None
+        return Choice(index, _message(said), logprobs, finished.reason)
 
     def _allowed(self, delta: Delta) -> Iterator[Delta]:
         """Yield `delta` as the request's tool choice lets it through."""
@@ -144,25 +157,21 @@ class ChatDialect:
             case _:
                 yield delta
 
-    def _chunks(self, delta: Delta) -> Iterator[Chunk]:
+    @staticmethod
+    def _added(delta: Delta, choice: int) -> Iterator[ChunkChoice]:
         match delta:
             case Started():
-                yield self._chunk(DeltaBody(role="assistant"))
-            case TextDelta(text=text):
-                yield self._chunk(DeltaBody(content=text))
-            case ReasoningDelta(text=text):
-                yield self._chunk(DeltaBody(reasoning_content=text))
+                yield ChunkChoice(choice, DeltaBody(role="assistant"), None)
+            case TextDelta(text=text, logprobs=logprobs):
+                yield ChunkChoice(choice, DeltaBody(content=text), None, chat_logprobs(logprobs))
+            case ReasoningDelta(text=text, logprobs=logprobs):
+                yield ChunkChoice(choice, DeltaBody(reasoning_content=text), None, chat_logprobs(logprobs))
             case ToolCallDelta():
                 function = FunctionBody(delta.name, delta.arguments)
                 call = CallDelta(delta.index, delta.id, "function", function)
-                yield self._chunk(DeltaBody(tool_calls=(call,)))
+                yield ChunkChoice(choice, DeltaBody(tool_calls=(call,)), None)
             case Finished(reason=reason):
-                yield self._chunk(DeltaBody(), reason)
-                if self.include_usage:
-                    yield self._head((), usage_body(delta))
-
-    def _chunk(self, delta: DeltaBody, reason: str | None = None) -> Chunk:
-        return self._head((ChunkChoice(0, delta, reason),))
+                yield ChunkChoice(choice, DeltaBody(), reason)
 
     def _head(self, choices: tuple[ChunkChoice, ...], usage: UsageBody | None = None) -> Chunk:
         return Chunk(self.id, "chat.completion.chunk", self.created, self.model, choices, usage)

@@ -32,6 +32,7 @@ async def complete_chat(request: HttpRequest[Any, Any, Any], service: NamedDepen
         max_tokens=token_limit(max_completion_tokens=body.max_completion_tokens, max_tokens=body.max_tokens),
         stop=body.stop_strings(),
         ignore_eos=bool(body.ignore_eos),
+        top_logprobs=body.wanted_logprobs(),
         explain=wants_trace(request.headers),
     )
     dialect = ChatDialect(
@@ -41,5 +42,6 @@ async def complete_chat(request: HttpRequest[Any, Any, Any], service: NamedDepen
         include_usage=body.wants_usage or asked.explain or wants_timings(request.headers),
         calls_as_text=body.tool_choice == "none",
         one_call=body.parallel_tool_calls is False,
+        logprobs=asked.top_logprobs is not None,
     )
-    return await service.answer(request, asked, dialect, stream=bool(body.stream))
+    return await service.answer(request, asked, dialect, stream=bool(body.stream), num_choices=body.n or 1)

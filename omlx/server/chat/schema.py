@@ -5,7 +5,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from omlx.server.openai.generation import GenerationBody, Honoured
+from omlx.errors import RequestError
+from omlx.server.openai.generation import GenerationBody, Honoured, TopLogprobs
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -58,7 +59,7 @@ class ToolBody(msgspec.Struct, frozen=True):
 
 
 class ChatBody(GenerationBody, frozen=True, kw_only=True):
-    """The body. `max_completion_tokens` wins over `max_tokens`, its older name."""
+    """The body. `max_completion_tokens` wins over `max_tokens`, its older name; `top_logprobs` goes with `logprobs`."""
 
     messages: Annotated[list[MessageBody], Meta(min_length=1)]
     tools: list[ToolBody] | None = None
@@ -67,25 +68,36 @@ class ChatBody(GenerationBody, frozen=True, kw_only=True):
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
+    logprobs: bool | None = None
+    top_logprobs: TopLogprobs | None = None
+
     # what HONOURED bounds
     tool_choice: Any = None
     response_format: Any = None
-    n: Any = None
-    logprobs: Any = None
-    top_logprobs: Any = None
     functions: Any = None
     function_call: Any = None
     modalities: Any = None
     audio: Any = None
     web_search_options: Any = None
 
+    def wanted_logprobs(self) -> int | None:
+        """Return how many log probabilities are wanted beside each token's own; None for none at all.
+
+        Raises RequestError for `top_logprobs` without `logprobs`.
+        """
+        if self.top_logprobs and not self.logprobs:
+            raise RequestError(
+                "top_logprobs: needs logprobs",
+                param="top_logprobs",
+                code="invalid_value",
+                hint="add logprobs: true",
+            )
+        return (self.top_logprobs or 0) if self.logprobs else None
+
 
 HONOURED: Honoured = {
     "tool_choice": ("auto", "none"),
     "response_format": ({"type": "text"},),
-    "n": (1,),
-    "logprobs": (False,),
-    "top_logprobs": (0,),
     "functions": ([],),
     "function_call": ("auto", "none"),
     "modalities": (["text"],),

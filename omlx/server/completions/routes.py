@@ -31,8 +31,15 @@ async def complete_text(request: HttpRequest[Any, Any, Any], service: NamedDepen
         max_tokens=token_limit(max_tokens=body.max_tokens),
         stop=body.stop_strings(),
         ignore_eos=bool(body.ignore_eos),
+        top_logprobs=body.wanted_logprobs(),
         explain=wants_trace(request.headers),
     )
     wants_usage = body.wants_usage or asked.explain or wants_timings(request.headers)
-    dialect = CompletionDialect(asked.id, asked.model, int(time.time()), include_usage=wants_usage)
-    return await service.answer(request, asked, dialect, stream=bool(body.stream))
+    dialect = CompletionDialect(
+        asked.id,
+        asked.model,
+        int(time.time()),
+        include_usage=wants_usage,
+        logprobs=asked.top_logprobs is not None,
+    )
+    return await service.answer(request, asked, dialect, stream=bool(body.stream), num_choices=body.n or 1)

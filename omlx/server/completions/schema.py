@@ -5,26 +5,34 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta
 
 from omlx.errors import RequestError
-from omlx.server.openai.generation import GenerationBody, Honoured
+from omlx.server.openai.generation import GenerationBody, Honoured, TopLogprobs
 from omlx.text.chat import TextPrompt, TokenPrompt
 
 TokenId: TypeAlias = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
 class CompletionBody(GenerationBody, frozen=True, kw_only=True):
-    """The body. `prompt` is a text, a list of token ids, or a list with one of either."""
+    """The body. `prompt` is a text, a list of token ids, or a list with one of either.
+
+    `logprobs`: of each token, and of so many of the likeliest; `true` means 0.
+    """
 
     prompt: str | list[str | TokenId | list[TokenId]]
+    logprobs: TopLogprobs | bool | None = None
 
     # what HONOURED bounds
-    n: Any = None
     best_of: Any = None
     echo: Any = None
-    logprobs: Any = None
     suffix: Any = None
 
+    def wanted_logprobs(self) -> int | None:
+        """Return how many log probabilities are wanted beside each token's own; None for none at all."""
+        if isinstance(self.logprobs, bool):
+            return 0 if self.logprobs else None
+        return self.logprobs
 
-HONOURED: Honoured = {"n": (1,), "best_of": (1,), "echo": (False,), "logprobs": (False,), "suffix": ("",)}
+
+HONOURED: Honoured = {"best_of": (1,), "echo": (False,), "suffix": ("",)}
 
 
 def plain_prompt(body: CompletionBody) -> TextPrompt | TokenPrompt:

@@ -8,7 +8,7 @@ refused by name.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -18,6 +18,12 @@ from omlx.pipeline.request import Sampling
 
 #: Field -> the values, besides null, that the server can honour.
 Honoured = Mapping[str, Sequence[object]]
+
+
+#: How many of the likeliest tokens may be asked for.
+TopLogprobs: TypeAlias = Annotated[int, Meta(ge=0, le=20)]
+#: How many answers one request may ask for: each takes a place among the running requests.
+MAX_CHOICES = 16
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -32,6 +38,7 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     `max_tokens`: -1 means no bound, as other local servers have it; so does leaving it out.
     `top_k`: 0 and -1 mean all.
     `stop`: any number of strings; empty ones can match nothing and are dropped.
+    `n`: how many answers; their prompt is computed once. With a `seed` each draws from its own, which follow it.
     """
 
     model: str | None = None
@@ -49,6 +56,7 @@ class GenerationBody(msgspec.Struct, frozen=True, kw_only=True):
     logit_bias: dict[int, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     seed: int | None = None
     ignore_eos: bool | None = None
+    n: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
 
     @property
     def wants_usage(self) -> bool:

@@ -1,5 +1,7 @@
 """Usage as OpenAI's clients read it, with what the cache did beside it."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from omlx.pipeline.explanation import Explanation
@@ -35,13 +37,18 @@ class UsageBody(msgspec.Struct, frozen=True):
     omlx: CacheUsage
 
 
-def usage_body(finished: Finished) -> UsageBody:
-    """Return the usage of a finished request. The same on every path, and every field is always there."""
+def usage_body(ends: Sequence[Finished]) -> UsageBody:
+    """Return the usage of a finished request. The same on every path, and every field is always there.
+
+    Of several choices the prompt counts once, as the first has met it, and so do its seconds.
+    """
+    finished = ends[0]
     usage, explained = finished.usage, finished.explanation
+    completion_tokens = sum(end.usage.completion_tokens for end in ends)
     return UsageBody(
         prompt_tokens=usage.prompt_tokens,
-        completion_tokens=usage.completion_tokens,
-        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        completion_tokens=completion_tokens,
+        total_tokens=usage.prompt_tokens + completion_tokens,
         prompt_tokens_details=PromptDetails(usage.cached_tokens),
         omlx=CacheUsage(
             hot_tokens=usage.hot_tokens,
