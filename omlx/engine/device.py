@@ -48,6 +48,10 @@ class Runs(Protocol):
         """Hold nothing of a sequence any more: its request has ended."""
         ...
 
+    def num_rows(self) -> int:
+        """Return how many sequences the batches hold. Asked from any thread."""
+        ...
+
 
 @dataclass
 class Task:
@@ -102,6 +106,10 @@ class DeviceThread:
     def alive(self) -> bool:
         """Tell whether the thread runs."""
         return self._thread.is_alive()
+
+    def num_rows(self) -> int:
+        """Return how many sequences the batches hold."""
+        return self._executor.num_rows()
 
     def submit_steps(self, state: State, steps: Steps, done: Done) -> None:
         """Drive a generator of work to its end, then call `done`."""

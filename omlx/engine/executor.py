@@ -59,6 +59,10 @@ class Executor:
             batch.forget(_running(sequence))
         self._batches = [batch for batch in self._batches if len(batch)]
 
+    def num_rows(self) -> int:
+        """Return how many sequences the batches hold. Any thread may ask: what it gets is of some moment lately."""
+        return sum(len(batch) for batch in self._batches)
+
     def _home(self, row: RunningSequence, homes: Mapping[RunningSequence, Batch]) -> Batch:
         """Return the batch that a sequence is to join: a new one when no other may share with it."""
         for batch in self._batches if row.loaded.alone is None else ():

@@ -18,7 +18,9 @@ from omlx.text.delta import Delta
 class ModelCard(msgspec.Struct, frozen=True):
     """A model as clients may list it. `window_tokens` is None until it is known.
 
-    An alias with settings of its own is a card of its own, with the model it stands for as `root`.
+    An alias with settings of its own is a card of its own, with the model it stands for as `root`. `leases` counts the
+    requests that hold it in memory. Known once it is loaded: `uncached`, why nothing of it is cached, and `alone`, why
+    its sequences decode one by one; both None where that is not so.
     """
 
     name: str
@@ -27,11 +29,15 @@ class ModelCard(msgspec.Struct, frozen=True):
     window_tokens: int | None = None
     loaded: bool = False
     root: str | None = None
+    leases: int = 0
+    uncached: str | None = None
+    alone: str | None = None
 
 
 class Health(msgspec.Struct, frozen=True):
     """The state of the whole. `status` is "ok", or says in one word what is wrong; `memory` is in bytes.
 
+    `rows`: the sequences whose caches the batches hold, of all models.
     `totals`: what all requests since the start have cost together, see `omlx.runtime.totals.Sums`.
     """
 
@@ -39,6 +45,7 @@ class Health(msgspec.Struct, frozen=True):
     version: str
     running: int = 0
     queued: int = 0
+    rows: int = 0
     models: tuple[ModelCard, ...] = ()
     cache: dict[str, Any] | None = None
     memory: dict[str, int | None] | None = None

@@ -180,7 +180,8 @@ class Runtime:
         status = "ok" if self._device.alive() else "device thread is not running"
         memory = msgspec.to_builtins(self._dispatcher.account())
         totals = msgspec.to_builtins(self._totals.sums())
-        return Health(status, __version__, running, queued, self.models(), stats, memory, totals)
+        rows = self._device.num_rows()
+        return Health(status, __version__, running, queued, rows, self.models(), stats, memory, totals)
 
     def _card(self, name: str) -> ModelCard:
         settings = self.settings.models[name]
@@ -191,6 +192,9 @@ class Runtime:
             self._pipelines[name].name,
             loaded.model.window_tokens if loaded else settings.window_tokens,
             loaded is not None,
+            leases=sum(each.leases for each in self._gate.residents() if each.name == name),
+            uncached=loaded.model.uncached_reason if loaded else None,
+            alone=loaded.alone if loaded else None,
         )
 
     def _make_dispatcher(self) -> Dispatcher:

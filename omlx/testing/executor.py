@@ -56,6 +56,10 @@ class FakeExecutor:
     def forget(self, sequence: Any) -> None:
         """Hold nothing: a fake keeps no rows."""
 
+    def num_rows(self) -> int:
+        """Return 0: a fake keeps no rows."""
+        return 0
+
     def _open(self, work: Open) -> FakeSequence:
         sequence = FakeSequence(self._models[work.model].layout, work.tokens, work.resume, self._choose)
         sequence.check(work.pieces)

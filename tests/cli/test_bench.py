@@ -56,8 +56,18 @@ def test_a_short_soak(capsys):
 
 def test_what_is_left_behind_is_found():
     """Counts that must be nothing are found at any depth of /health, and a line that rises is measured."""
-    health = {"running": 1, "models": [], "cache": {"hot": {"pinned_blocks": 2, "blocks": 9}}, "status": "ok"}
-    assert [("running", 1), ("cache.hot.pinned_blocks", 2)] == list(counted(health))
+    health = {
+        "running": 1,
+        "models": [{"name": "a", "leases": 0}, {"name": "b", "leases": 3}],
+        "cache": {"hot": {"pinned_blocks": 2, "blocks": 9}},
+        "status": "ok",
+    }
+    assert [
+        ("running", 1),
+        ("models.0.leases", 0),
+        ("models.1.leases", 3),
+        ("cache.hot.pinned_blocks", 2),
+    ] == list(counted(health))
     assert 40.0 == rise([(0, 5), (10, 25), (20, 45)])
     assert 0.0 == rise([(5, 7)])
 
