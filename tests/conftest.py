@@ -1,6 +1,7 @@
 """Fixtures that several rooms' tests share: tiny real models, made once a session."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 # two spinning BLAS threads on two cores that do other things too cost more than they bring
@@ -13,6 +14,11 @@ import pytest
 import omlx.models  # noqa: F401 - loads the fast BLAS before anything imports MLX
 
 FAMILIES = ("llama", "gemma3")
+
+#: Tied embeddings make random weights repeat their last token: an answer must tell what stands before it.
+UNTIED = {"tie_word_embeddings": False}
+
+Folders = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +39,19 @@ def family(request: pytest.FixtureRequest) -> str:
 def model_folder(model_folders: dict[str, Path], family: str) -> Path:
     """Return the folder of the family's tiny model."""
     return model_folders[family]
+
+
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    """Return what makes the folder of a family's model, once for the same arguments."""
+    from tests.tiny_models import make_model
+
+    made: dict[str, Path] = {}
+
+    def folder(family: str, **options) -> Path:
+        key = f"{family} {sorted(options.items())}"
+        if key not in made:
+            made[key] = make_model(tmp_path_factory.mktemp("models") / family, family, **UNTIED | options)
+        return made[key]
+
+    return folder

@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from omlx.text.tokenizer import FolderTokenizer
+from tests.conftest import Folders
 from tests.tiny import CHATML, QWEN3
-from tests.trust.conftest import Folders
 from tests.trust.talk import (
     BLOCK,
     KINDS,
