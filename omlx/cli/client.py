@@ -21,7 +21,7 @@ class Reply:
     usage: dict[str, Any]
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
     id: str = ""
-    largest_gap_s: float = 0.0  # between two pieces of the answer
+    came_s: tuple[float, ...] = ()  # when each piece of the answer came, by `time.perf_counter`
 
     @property
     def prompt_tokens(self) -> int:
@@ -42,6 +42,11 @@ class Reply:
     def own(self) -> dict[str, Any]:
         """Return the server's own figures: tokens by tier, tokens prefilled, seconds by stage."""
         return dict(self.usage.get("omlx") or {})
+
+    @property
+    def largest_gap_s(self) -> float:
+        """Return the longest time between two pieces of the answer."""
+        return max((after - before for before, after in pairwise(self.came_s)), default=0.0)
 
     @property
     def decode_tps(self) -> float:
@@ -111,8 +116,7 @@ def _collect(response: http.client.HTTPResponse, started: float) -> Reply:
         name = chunk.get("id") or name
     ended = time.perf_counter()
     first = pieces[0] if pieces else ended
-    gap = max((after - before for before, after in pairwise(pieces)), default=0.0)
-    return Reply("".join(text), first - started, ended - started, usage, calls, name, gap)
+    return Reply("".join(text), first - started, ended - started, usage, calls, name, tuple(pieces))
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:

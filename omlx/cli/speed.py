@@ -3,15 +3,17 @@
     one stream       tokens per second / `mlx_lm.stream_generate` in this process
     after a hit      the same prompt again: the first tokens' KV comes from the cache
     N streams        tokens per second of N requests sent at once, prefill included / mlx-lm's `BatchGenerator`
+    N decoding       the same while all N decode
     cold prefill     seconds to the first token without a cache (`no_cache`) / with all tiers
     cold decode      tokens per second with all tiers / without a cache
     gap              while a stream runs, a long prompt comes, then a short one that is stored: the longest silence of
                      the stream, in slices (the time of one prefill chunk of the long prompt alone)
     warm TTFT        seconds to the first token of the short one, in slices
     long prompt      seconds to its first token / alone
+    N bits           tokens per second with keys and values of so many bits / with the model's own (with --bits)
 
 Each ratio is measured with both sides in turn, in rounds; the median of the rounds is shown, and their range. For the
-first five, 1 means as fast, more means faster.
+first of them and the last, 1 means as fast, more means faster.
 """
 
 import argparse
@@ -19,7 +21,7 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -31,6 +33,7 @@ from omlx.cli.options import model_name
 from omlx.cli.process import ServerProcess
 from omlx.cli.prose import sentences
 from omlx.cli.table import format_table
+from omlx.errors import OmlxError
 from omlx.text.tokenizer import FolderTokenizer
 from omlx.types import Tokens
 
@@ -98,6 +101,21 @@ def measure(options: argparse.Namespace, scratch: Path) -> list[Row]:
         return bench.rows()
 
 
+def decoding_tps(replies: Sequence[Reply]) -> float:
+    """Return the tokens per second of several answers, from the first token of the last to begin to the first end.
+
+    A token may show with a later one: pieces of text are scaled to tokens. Raises OmlxError when there is no such time.
+    """
+    begin = max(reply.came_s[0] for reply in replies)
+    end = min(reply.came_s[-1] for reply in replies)
+    if end <= begin:
+        raise OmlxError("at no time did all of them decode", hint="raise --answer")
+    return sum(
+        sum(begin < moment <= end for moment in reply.came_s) * reply.completion_tokens / len(reply.came_s)
+        for reply in replies
+    ) / (end - begin)
+
+
 class _Bench:
     """Asks both servers and mlx-lm, with a prompt that nobody has seen each time."""
 
@@ -127,7 +145,8 @@ class _Bench:
         """Return every ratio."""
         found = self._rounds("one stream", "after a hit", measured=self._one_stream)
         for streams in self._options.streams:
-            found += self._rounds(f"{streams} streams", measured=partial(self._together, streams))
+            names = (f"{streams} streams", f"{streams} decoding")
+            found += self._rounds(*names, measured=partial(self._together, streams))
         found += self._rounds("cold prefill", "cold decode", measured=self._tiers)
         return found + self._rounds("gap", "warm TTFT", "long prompt", measured=self._fairness)
 
@@ -153,7 +172,8 @@ class _Bench:
             replies = list(pool.map(lambda p: self._ask(self._cached, p, self._options.answer), prompts))
         spent = time.perf_counter() - started
         ours = sum(reply.completion_tokens for reply in replies) / spent
-        return (ours / self._peer.together_tps(prompts, self._options.answer),)
+        theirs, their_decoding = self._peer.together_tps(prompts, self._options.answer)
+        return ours / theirs, decoding_tps(replies) / their_decoding
 
     def _tiers(self) -> tuple[float, ...]:
         prompt = self._prompt(4 * self._options.tokens)

@@ -31,13 +31,18 @@ class Peer:
         assert response is not None  # it yields at least the token that ends the answer
         return float(response.generation_tps)
 
-    def together_tps(self, prompts: Sequence[Tokens], max_tokens: int) -> float:
-        """Return the tokens per second of `BatchGenerator`, prefill included; no end token ends an answer."""
+    def together_tps(self, prompts: Sequence[Tokens], max_tokens: int) -> tuple[float, float]:
+        """Return the tokens per second of `BatchGenerator`: prefill included, and from its first step on.
+
+        No end token ends an answer.
+        """
         started = time.perf_counter()
         generator = BatchGenerator(self._model)
         generator.insert([prompt.tolist() for prompt in prompts], [max_tokens] * len(prompts))
-        count = 0
+        count, first = len(generator.next_generated()), time.perf_counter()
+        rest = 0
         while responses := generator.next_generated():
-            count += len(responses)
+            rest += len(responses)
+        ended = time.perf_counter()
         generator.close()
-        return count / (time.perf_counter() - started)
+        return (count + rest) / (ended - started), rest / (ended - first)
