@@ -12,8 +12,8 @@
     long prompt      seconds to its first token / alone
     N bits           tokens per second with keys and values of so many bits / with the model's own (with --bits)
 
-Each ratio is measured with both sides in turn, in rounds; the median of the rounds is shown, and their range. For the
-first of them and the last, 1 means as fast, more means faster.
+Each ratio is measured with both sides in turn, in rounds; the median of the rounds is shown, and their range. Of the
+speeds among them, 1 means as fast, more means faster.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -60,6 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--streams", type=int, nargs="*", default=[4, 8], help="requests at once (default 4 8)"
     )
+    parser.add_argument(
+        "--bits",
+        type=int,
+        nargs="*",
+        default=[],
+        metavar="N",
+        help="kv_bits to measure: 2, 4, 8 (default none)",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each ratio (default 3)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -95,10 +104,25 @@ def measure(options: argparse.Namespace, scratch: Path) -> list[Row]:
     plain = ServerProcess(
         ["--model", str(folder), "--set", "defaults.pipeline=no_cache"], scratch / "plain.log"
     )
-    with cached, plain:
-        bench = _Bench(options, folder, cached, plain, Peer(folder))
+    quantized = {bits: _quantized(folder, bits, scratch) for bits in options.bits}
+    with ExitStack() as stack:
+        for server in (cached, plain, *quantized.values()):
+            stack.enter_context(server)
+        bench = _Bench(options, folder, cached, plain, quantized, Peer(folder))
         bench.warm_up()
         return bench.rows()
+
+
+def _quantized(folder: Path, bits: int, scratch: Path) -> ServerProcess:
+    """Return a server of the same model that quantizes keys and values to `bits`, with blocks of its own."""
+    file = scratch / f"{bits}-bits.toml"
+    file.write_text(
+        f"[models.{json.dumps(model_name(str(folder)))}]\n"
+        f"path = {json.dumps(str(folder))}\n"
+        f"stages.prefill.kv_bits = {bits}\n"
+    )
+    given = ["--models", str(file), "--set", f"cache.directory={scratch / f'{bits}-bits'}"]
+    return ServerProcess(given, scratch / f"{bits}-bits.log")
 
 
 def decoding_tps(replies: Sequence[Reply]) -> float:
@@ -125,11 +149,12 @@ class _Bench:
         folder: Path,
         cached: ServerProcess,
         plain: ServerProcess,
+        quantized: dict[int, ServerProcess],
         peer: Any,
     ) -> None:
         self._options = options
         self._name = model_name(str(folder))
-        self._cached, self._plain, self._peer = cached, plain, peer
+        self._cached, self._plain, self._quantized, self._peer = cached, plain, quantized, peer
         self._tokenizer = FolderTokenizer(folder)
         self._seed = 0
 
@@ -137,8 +162,8 @@ class _Bench:
         """Let every side compute once."""
         for _ in range(2):
             prompt = self._prompt(self._options.tokens)
-            self._ask(self._cached, prompt, 8)
-            self._ask(self._plain, prompt, 8)
+            for server in (self._cached, self._plain, *self._quantized.values()):
+                self._ask(server, prompt, 8)
             self._peer.stream_tps(prompt, 8)
 
     def rows(self) -> list[Row]:
@@ -148,7 +173,9 @@ class _Bench:
             names = (f"{streams} streams", f"{streams} decoding")
             found += self._rounds(*names, measured=partial(self._together, streams))
         found += self._rounds("cold prefill", "cold decode", measured=self._tiers)
-        return found + self._rounds("gap", "warm TTFT", "long prompt", measured=self._fairness)
+        found += self._rounds("gap", "warm TTFT", "long prompt", measured=self._fairness)
+        widths = [f"{bits} bits" for bits in self._quantized]
+        return found + (self._rounds(*widths, measured=self._widths) if widths else [])
 
     def _rounds(self, *names: str, measured: Callable[[], tuple[float, ...]]) -> list[Row]:
         columns = zip(*(measured() for _ in range(self._options.rounds)), strict=True)
@@ -196,6 +223,13 @@ class _Bench:
             short = pool.submit(self._ask, self._cached, stored, 1)
             gap, warm, whole = running.result().largest_gap_s, short.result().ttft_s, delayed.result().ttft_s
         return gap / slice_s, warm / slice_s, whole / alone
+
+    def _widths(self) -> tuple[float, ...]:
+        prompt, answer = self._prompt(4 * self._options.tokens), self._options.answer
+        own = self._ask(self._cached, prompt, answer).decode_tps
+        return tuple(
+            self._ask(server, prompt, answer).decode_tps / own for server in self._quantized.values()
+        )
 
     def _prompt(self, tokens: int) -> Tokens:
         self._seed += 1

@@ -2,10 +2,15 @@
 
 import json
 
+import pytest
+
 from omlx.cli import main
+from omlx.cli.client import Reply
 from omlx.cli.overhead import _PARTS
 from omlx.cli.soak import counted, rise
+from omlx.cli.speed import decoding_tps
 from omlx.cli.wear import KINDS, Asked, _judge
+from omlx.errors import OmlxError
 from omlx.testing.thin import write_thin_model
 
 
@@ -52,6 +57,22 @@ def test_a_short_soak(capsys):
     assert 120 == sum(worn["kinds"].values())
     assert set(KINDS) >= set(worn["kinds"])
     assert {} == worn["left"]
+
+
+def test_the_speed_of_several_while_all_decode():
+    """From the first token of the last to begin to the first end; a piece of text may be more than one token."""
+
+    def reply(first: float, pieces: int, tokens: int) -> Reply:
+        came = tuple(first + number for number in range(pieces))
+        return Reply("", 0.0, 0.0, {"completion_tokens": tokens}, came_s=came)
+
+    early, late = (
+        reply(0.0, 9, 9),
+        reply(5.0, 9, 18),
+    )  # both decode from 5 s to 8 s, one at 1 and one at 2 tokens/s
+    assert 3.0 == decoding_tps([early, late])
+    with pytest.raises(OmlxError, match="at no time"):
+        decoding_tps([early, reply(8.0, 3, 3)])
 
 
 def test_what_is_left_behind_is_found():
