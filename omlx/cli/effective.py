@@ -11,7 +11,7 @@ default         omlx
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from omlx.config.load import Config, load_config
 from omlx.config.paths import find_pipeline
 from omlx.config.reference import options_of, plain
 from omlx.config.settings import AliasSettings, SamplingDefaults
+from omlx.config.spell import toml_key, toml_value
 from omlx.errors import ModelLoadError
 from omlx.models.describe import local_folder
 from omlx.models.generation import model_sampling
@@ -55,7 +56,7 @@ def show_effective(models: Path | None, overrides: tuple[str, ...], *, as_json: 
     for name in ("server", "cache"):
         print(as_toml(f"[{name}]", tables[name]), end="\n\n")
     for name, values in tables["models"].items():
-        print(as_toml(f"[models.{_literal(name) if '.' in name else name}]", values), end="\n\n")
+        print(as_toml(f"[models.{toml_key(name)}]", values), end="\n\n")
     print("# What a request says itself is above all of these.")
     return 0
 
@@ -189,15 +190,4 @@ def _line(value: Value) -> str:
     if value.value is None:
         return f"# {value.key}"
     shown = exact_size(value.value) if value.unit == "bytes" else value.value
-    return f"{value.key} = {_literal(shown)}"
-
-
-def _literal(value: Any) -> str:
-    """Return a value as TOML spells it."""
-    if isinstance(value, Mapping):
-        return (
-            "{ " + ", ".join(f"{key} = {_literal(inner)}" for key, inner in value.items()) + " }"
-            if value
-            else "{}"
-        )
-    return json.dumps(value, ensure_ascii=False)
+    return f"{value.key} = {toml_value(shown)}"

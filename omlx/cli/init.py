@@ -5,8 +5,6 @@ omlx init ~/models                    also the models in a folder
 """
 
 import argparse
-import json
-import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +13,7 @@ from omlx.cli.checking import Wanted, check
 from omlx.cli.problems import as_text
 from omlx.config.machine import existing_folder, memory_bytes, port_trouble
 from omlx.config.settings import CacheSettings, ServerSettings
+from omlx.config.spell import toml_key, toml_value
 from omlx.errors import UsageError
 from omlx.models.catalog import CATALOG
 from omlx.models.discover import FoundModel, find_models
@@ -22,7 +21,6 @@ from omlx.stages import built_in_stages
 from omlx.units import format_size
 
 _GIB = 1024**3
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 _HEAD = """\
 # The models of this machine, as `omlx init` found them. `omlx serve` reads this file.
@@ -96,7 +94,7 @@ def _settings(default: str) -> Iterator[str]:
     hot = max(1, min(cache.hot, memory_bytes() // 4) // _GIB)
     cold = max(1, min(cache.cold, free // 2) // _GIB)
     yield "[defaults]"
-    yield f"model = {_text(default)}          # answers requests that name no model"
+    yield f"model = {toml_value(default)}          # answers requests that name no model"
     yield 'pipeline = "default"               # see `omlx graph`\n'
     yield "[server]"
     yield f'host = "{ServerSettings().host}"'
@@ -115,14 +113,13 @@ def _free_port() -> int:
 
 
 def _model(name: str, model: FoundModel) -> str:
-    key = name if _BARE_KEY.fullmatch(name) else _text(name)
     about = [f"# {model.about}"]
     about += (
         []
         if model.has_chat_template
         else ["# It has no chat template: it continues text, it does not converse."]
     )
-    return "\n".join([*about, f"[models.{key}]", f"path = {_text(model.path)}", ""])
+    return "\n".join([*about, f"[models.{toml_key(name)}]", f"path = {toml_value(model.path)}", ""])
 
 
 def _to_fetch() -> FoundModel:
@@ -130,7 +127,3 @@ def _to_fetch() -> FoundModel:
     entry = next(entry for entry in CATALOG.values() if entry.by_default)
     about = f"{entry.summary}; fetched on first use ({format_size(entry.download_bytes)})"
     return FoundModel(entry.name, about, entry.has_chat_template)
-
-
-def _text(words: str) -> str:
-    return json.dumps(words, ensure_ascii=False)

@@ -34,6 +34,7 @@ from omlx.cli.options import model_name
 from omlx.cli.process import ServerProcess
 from omlx.cli.prose import sentences
 from omlx.cli.table import format_table
+from omlx.config.spell import toml_key, toml_value
 from omlx.errors import OmlxError
 from omlx.text.tokenizer import FolderTokenizer
 from omlx.types import Tokens
@@ -117,9 +118,10 @@ def _quantized(folder: Path, bits: int, scratch: Path) -> ServerProcess:
     """Return a server of the same model that quantizes keys and values to `bits`, with blocks of its own."""
     file = scratch / f"{bits}-bits.toml"
     file.write_text(
-        f"[models.{json.dumps(model_name(str(folder)))}]\n"
-        f"path = {json.dumps(str(folder))}\n"
-        f"stages.prefill.kv_bits = {bits}\n"
+        f"[models.{toml_key(model_name(str(folder)))}]\n"
+        f"path = {toml_value(str(folder))}\n"
+        f"stages.prefill.kv_bits = {bits}\n",
+        encoding="utf-8",
     )
     given = ["--models", str(file), "--set", f"cache.directory={scratch / f'{bits}-bits'}"]
     return ServerProcess(given, scratch / f"{bits}-bits.log")

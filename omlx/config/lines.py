@@ -19,7 +19,7 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SCALAR = re.compile(r"[^,\]}#\n]*")
 _STRING = re.compile(
     r'"""(?:[^"\\]|\\.|"(?!""))*"{3,5}'  # up to two quotes may stand before the three that close
@@ -113,7 +113,7 @@ class _Scanner:
                 quoted = self._take(_STRING)
                 yield tomllib.loads(f"key = {quoted}")["key"], self._span(start)
             else:
-                yield self._take(_BARE_KEY), self._span(start)
+                yield self._take(BARE_KEY), self._span(start)
             self._skip(_SPACE)
             if not self._peek("."):
                 return

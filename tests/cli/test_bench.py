@@ -66,10 +66,8 @@ def test_the_speed_of_several_while_all_decode():
         came = tuple(first + number for number in range(pieces))
         return Reply("", 0.0, 0.0, {"completion_tokens": tokens}, came_s=came)
 
-    early, late = (
-        reply(0.0, 9, 9),
-        reply(5.0, 9, 18),
-    )  # both decode from 5 s to 8 s, one at 1 and one at 2 tokens/s
+    # Both decode from 5 s to 8 s, one at 1 and one at 2 tokens per second.
+    early, late = reply(0.0, 9, 9), reply(5.0, 9, 18)
     assert 3.0 == decoding_tps([early, late])
     with pytest.raises(OmlxError, match="at no time"):
         decoding_tps([early, reply(8.0, 3, 3)])
