@@ -5,6 +5,7 @@ import math
 import openai
 import pytest
 
+from omlx.stages.coalesce import CoalesceStage
 from tests.serving import serving, settings_for
 
 ASKED = [{"role": "user", "content": "Say something about stones and rivers. " * 6}]
@@ -34,9 +35,12 @@ def test_several_answers_to_one_prompt(server, client):
     usage = answer.usage
     assert 3 * 12 >= usage.completion_tokens > 12
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
-    # the prompt once, then its last token for each of the five other answers
+    # the prompt once, then its last token for each of the five other answers; a choice that looks while the first is
+    # about to finish computes what is still missing, which is less than is worth waiting for
     computed = server.http.get("/health").json()["totals"]["tokens"]["prefilled"] - before
-    assert usage.prompt_tokens + 5 == computed
+    allowed = 2 * CoalesceStage().min_shared_tokens
+    assert allowed < usage.prompt_tokens
+    assert 0 <= computed - (usage.prompt_tokens + 5) < allowed
 
 
 def test_a_stream_of_several_answers_is_the_whole_answer(client):
