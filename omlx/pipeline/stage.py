@@ -38,6 +38,7 @@ from omlx.prefix.layout import Layout
 from omlx.prefix.match import Match
 from omlx.store.record import Record
 from omlx.store.store import Loaded, Placement
+from omlx.text.talks import TalkMemo
 from omlx.types import TIERS, BlockName, Fingerprint, RecordKind, Tier, Tokens
 
 Lane: TypeAlias = Literal["host", "io", "device"]
@@ -92,6 +93,7 @@ class Services:
     store: Store | None
     inflight: InFlight = field(default_factory=InFlight)
     costs: CostBook = field(default_factory=lambda: CostBook(None))
+    talks: TalkMemo = field(default_factory=TalkMemo)
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

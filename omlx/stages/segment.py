@@ -22,12 +22,14 @@ class SegmentStage(Stage, frozen=True, tag="segment"):
     assigns: ClassVar[tuple[str, ...]] = ("segments",)
     lane: ClassVar[Lane] = "host"
 
-    def run(self, state: State, services: Services) -> None:  # noqa: ARG002 - one signature for all stages
+    def run(self, state: State, services: Services) -> None:
         """Assign the segments: contiguous, from 0 to the number of tokens."""
         prompt = state.prompt or state.request.prompt
         assert state.starts is not None  # tokenize assigns it
         if isinstance(prompt, ChatPrompt):
             encoding = Encoding(state.tokens, state.starts)
-            state.segments = find_segments(state.model.tokenizer, prompt, state.text, encoding)
+            state.segments = find_segments(
+                state.model.tokenizer, prompt, state.text, encoding, services.talks
+            )
         else:
             state.segments = (Segment("prompt", "prompt", 0, len(state.tokens)),)

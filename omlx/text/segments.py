@@ -1,141 +1,86 @@
 r"""Find the segments of a prompt: which tokens are tools, system, each message, the generation prompt.
 
-Render the conversation once more with a unique word (a probe) at both ends of every content, check that
-taking the probes out gives back exactly the plain text, and read the positions off. So it is exact for any
-template, and a template that trims, drops, moves or merges contents costs segments, never correctness.
+Where each content stands is found by `omlx.text.parts`, exactly and for any template. The text between two
+contents belongs partly to each: `<|im_end|>\n` closes a message, `<|im_start|>user\n` opens the next. The gap is
+cut where the wrapper of the message before ends (`omlx.text.wrappers`). A boundary therefore depends on what
+comes before it; on what follows only where the template gives no other hold: tools and tool calls, whose text
+has no probe at its end.
 
-The text between two contents belongs partly to each: `<|im_end|>\n` closes a message, `<|im_start|>user\n`
-opens the next. The gap is cut where the wrapper of the message before ends (`omlx.text.wrappers`). A boundary
-therefore depends on what comes before it; on what follows only where the template gives no other hold: tools
-and tool calls, whose text has no probe at its end.
-
-Cost: one full render per prompt, and at most a dozen renders of a few words.
+Cost: one full render of a new conversation, and at most a dozen renders of a few words; of one that goes on, a render
+of what is new.
 """
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
-from omlx.errors import RequestError
-from omlx.text.chat import ChatPrompt, Message, Prompt
+from omlx.text.chat import ChatPrompt, Prompt
+from omlx.text.parts import Part, locate, locate_more
 from omlx.text.seams import Encoding, Tokenizer
-from omlx.text.segment import Segment, SegmentRole
-from omlx.text.wrappers import Kind, Wrappers
+from omlx.text.segment import Segment
+from omlx.text.talks import Cut, Talk, TalkMemo
+from omlx.text.wrappers import Wrappers
 
 
-class _Part(NamedTuple):
-    """A part of the prompt; `start` and `end` are the characters of its content, None where not rendered.
-
-    `lead` and `tail` are the white space around the content, which a template may keep or trim.
-    """
-
-    kind: Kind
-    role: SegmentRole
-    label: str
-    start: int | None = None
-    end: int | None = None
-    lead: str = ""
-    tail: str = ""
-
-
-class _Cut(NamedTuple):
-    """A segment begins at this character."""
-
-    at: int
-    role: SegmentRole
-    label: str
-
-
-def find_segments(tokenizer: Tokenizer, prompt: Prompt, text: str, encoding: Encoding) -> tuple[Segment, ...]:
+def find_segments(
+    tokenizer: Tokenizer, prompt: Prompt, text: str, encoding: Encoding, memo: TalkMemo | None = None
+) -> tuple[Segment, ...]:
     """Return the segments of `prompt`, contiguous from token 0 to the last; none for no tokens.
 
     `text` is the rendered prompt and `encoding` its tokens. A prompt that cannot be taken apart is one
-    segment of role `prompt`, with the generation prompt apart where that is certain.
+    segment of role `prompt`, with the generation prompt apart where that is certain. `memo` remembers the
+    conversation, and changes no segment.
     """
-    whole = _Cut(0, "prompt", "prompt")
+    whole = Cut(0, "prompt", "prompt")
     if not isinstance(prompt, ChatPrompt):
         return _segments([whole], encoding, text)
-    wrappers = Wrappers(tokenizer, prompt.template_options)
-    parts = _located(tokenizer, prompt, text)
-    cuts = list(_cuts(parts, text, wrappers)) or [whole]
-    generation = _generation_start(parts, text, wrappers)
+    talk = _taken_apart(tokenizer, prompt, text, memo)
+    wrappers = Wrappers(tokenizer, prompt.template_options, talk.rendered)
+    if memo and talk.parts:
+        memo.keep(tokenizer, talk)
+    cuts = [cut for made in talk.cuts for cut in made]
+    cuts += _last_cut(talk.parts, text, wrappers)
+    cuts = cuts or [whole]
+    generation = _generation_start(talk.parts, text, wrappers)
     if generation is not None:
-        cuts.append(_Cut(generation, "generation", "generation prompt"))
+        cuts.append(Cut(generation, "generation", "generation prompt"))
     return _segments(cuts, encoding, text)
 
 
-def _located(tokenizer: Tokenizer, prompt: ChatPrompt, text: str) -> list[_Part]:
-    """Return the parts in the order of the text, or none when the probes changed more than themselves."""
-    probe = "zqprobe"
-    while probe in text:
-        probe += "q"
-    try:
-        probed = tokenizer.render(_probed(prompt, probe))
-    except RequestError:
-        return []
-    pattern = re.compile(rf"{probe}(\d{{6}})([SE])")
-    found: dict[tuple[int, str], list[int]] = {}
-    removed = 0
-    for match in pattern.finditer(probed):
-        found.setdefault((int(match[1]), match[2]), []).append(match.start() - removed)
-        removed += len(match[0])
-    if pattern.sub("", probed) != text:
-        return []
-    return _ordered(prompt, found)
+def _taken_apart(tokenizer: Tokenizer, prompt: ChatPrompt, text: str, memo: TalkMemo | None) -> Talk:
+    """Return the parts and the cuts they begin with, found anew only behind what is remembered."""
+    talk = memo.head(tokenizer, prompt, text) if memo else None
+    more = locate_more(tokenizer, prompt, text, talk.parts) if talk else None
+    if talk is None or more is None:
+        talk = Talk(prompt, text, (), (), {})
+        more = locate(tokenizer, prompt, text)
+    before = talk.parts[-1] if talk.parts else None
+    wrappers = Wrappers(tokenizer, prompt.template_options, talk.rendered)
+    cuts = _cuts(more, text, wrappers, before)
+    return Talk(prompt, text, (*talk.parts, *more), (*talk.cuts, *cuts), talk.rendered)
 
 
-def _ordered(prompt: ChatPrompt, found: dict[tuple[int, str], list[int]]) -> list[_Part]:
-    """Return the parts by position; a message without content stands after the one before it."""
-    leading = sum(1 for _ in takewhile(lambda message: message.role == "system", prompt.messages))
-    placed: list[tuple[int, int, _Part]] = []
-    last = -1
-    for index, message in enumerate(prompt.messages):
-        starts, ends = found.get((index, "S"), []), found.get((index, "E"), [])
-        if len(starts) > 1 or len(ends) > 1:
-            return []
-        part = _message_part(index, message, index < leading)
-        if ends:
-            last = ends[0]
-            lead, _, tail = _around(message.content)
-            part = part._replace(start=starts[0] if starts else None, end=last, lead=lead, tail=tail)
-        placed.append((last, index, part))
-    tools = [at for side in "SE" for at in found.get((len(prompt.messages), side), [])]
-    if tools:
-        placed.append((max(tools), -1, _Part("tools", "tools", "tools", min(tools), max(tools))))
-    parts = [part for _, _, part in sorted(placed, key=lambda row: row[:2])]
-    edges = [edge for part in parts for edge in (part.start, part.end) if edge is not None]
-    return parts if edges == sorted(edges) else []
-
-
-def _message_part(index: int, message: Message, leading: bool) -> _Part:
-    label = f"message {index} ({message.role})"
-    match message.role:
-        case "system":
-            return _Part("system" if leading else "late", "system", label if index else "system")
-        case "assistant":
-            return _Part("calls" if message.tool_calls else "assistant", "assistant", label)
-        case "tool":
-            return _Part("tool", "tool", label)
-        case _:
-            return _Part("user", "user", label)
-
-
-def _cuts(parts: list[_Part], text: str, wrappers: Wrappers) -> Iterator[_Cut]:
-    """Yield where each part begins. Parts without content between two others are one segment."""
-    before: _Part | None = None
-    unseen: list[_Part] = []
+def _cuts(
+    parts: Sequence[Part], text: str, wrappers: Wrappers, before: Part | None
+) -> Iterator[tuple[Cut, ...]]:
+    """Yield for each part the cuts up to it; none for one without content, which is one segment with the next."""
+    unseen: list[Part] = []
     for part in parts:
         if part.end is None:
             unseen.append(part)
+            yield ()
         else:
-            yield from _gap_cuts(_Gap(text, before, part, wrappers), unseen, part)
+            yield tuple(_gap_cuts(_Gap(text, before, part, wrappers), unseen, part))
             before, unseen = part, []
-    if before is not None and unseen:
-        yield _joint(unseen, _Gap(text, before, None, wrappers).closed)
+
+
+def _last_cut(parts: Sequence[Part], text: str, wrappers: Wrappers) -> list[Cut]:
+    """Return where the parts without content behind the last one with content begin; none when there are none."""
+    unseen = [*takewhile(lambda part: part.end is None, reversed(parts))][::-1]
+    if not unseen or len(unseen) == len(parts):
+        return []
+    return [_joint(unseen, _Gap(text, parts[-1 - len(unseen)], None, wrappers).closed)]
 
 
 class _Gap:
@@ -147,7 +92,7 @@ class _Gap:
         opened: the character where the part after begins, or None when its wrapper is not seen.
     """
 
-    def __init__(self, text: str, before: _Part | None, after: _Part | None, wrappers: Wrappers) -> None:
+    def __init__(self, text: str, before: Part | None, after: Part | None, wrappers: Wrappers) -> None:
         self.before = before
         begin = (before.end if before else None) or 0
         stop = len(text) if after is None else after.end if after.start is None else after.start
@@ -172,13 +117,13 @@ def _common(text: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def _gap_cuts(gap: _Gap, unseen: list[_Part], part: _Part) -> Iterator[_Cut]:
+def _gap_cuts(gap: _Gap, unseen: Sequence[Part], part: Part) -> Iterator[Cut]:
     """Yield the cuts between two contents, or up to the first one."""
-    own = _Cut(gap.opened or 0, part.role, part.label)
+    own = Cut(gap.opened or 0, part.role, part.label)
     apart = gap.opened is not None and gap.opened > gap.closed
     if gap.before is None:
         # before the first user message a template may put a system message of its own
-        before = _joint(unseen, 0) if unseen else _Cut(0, "system", "system (of the template)")
+        before = _joint(unseen, 0) if unseen else Cut(0, "system", "system (of the template)")
         yield from (before, own) if apart else (_joint([*unseen, part], 0),)
     elif unseen:
         yield from (_joint(unseen, gap.closed), own) if apart else (_joint([*unseen, part], gap.closed),)
@@ -188,13 +133,13 @@ def _gap_cuts(gap: _Gap, unseen: list[_Part], part: _Part) -> Iterator[_Cut]:
         yield own
 
 
-def _joint(parts: list[_Part], at: int) -> _Cut:
+def _joint(parts: Sequence[Part], at: int) -> Cut:
     first, last = parts[0], parts[-1]
     label = first.label if first is last else f"{first.label} to {last.label}"
-    return _Cut(at, first.role, label)
+    return Cut(at, first.role, label)
 
 
-def _generation_start(parts: list[_Part], text: str, wrappers: Wrappers) -> int | None:
+def _generation_start(parts: Sequence[Part], text: str, wrappers: Wrappers) -> int | None:
     """Return the character where the generation prompt begins, or None when it cannot be told."""
     floor = max((part.end or 0 for part in parts), default=0)
     generation = wrappers.generation()
@@ -206,7 +151,7 @@ def _generation_start(parts: list[_Part], text: str, wrappers: Wrappers) -> int 
     return None
 
 
-def _segments(cuts: list[_Cut], encoding: Encoding, text: str) -> tuple[Segment, ...]:
+def _segments(cuts: list[Cut], encoding: Encoding, text: str) -> tuple[Segment, ...]:
     """Return the cuts as token ranges; empty ones and a lone first token (beginning of text) are left out."""
     num_tokens = len(encoding.tokens)
     starts = _tokens_at([cut.at for cut in cuts], encoding, text)
@@ -228,42 +173,3 @@ def _tokens_at(chars: list[int], encoding: Encoding, text: str) -> list[int]:
     first[np.asarray(chars) <= 0] = 0
     first[np.asarray(chars) >= len(text)] = len(encoding.tokens)
     return [int(token) for token in first]
-
-
-def _probed(prompt: ChatPrompt, probe: str) -> ChatPrompt:
-    """Return the prompt with probes inside the white space that surrounds each content."""
-    messages = tuple(
-        msgspec.structs.replace(message, content=_wrapped(message.content, probe, index, "SE"))
-        for index, message in enumerate(prompt.messages)
-    )
-    tools = list(prompt.tools)
-    for at, side in ((0, "S"), (-1, "E")) if tools else ():
-        tools[at] = _probed_tool(tools[at], probe, len(messages), side)
-    return msgspec.structs.replace(prompt, messages=messages, tools=tuple(tools))
-
-
-def _probed_tool(tool: dict[str, Any], probe: str, index: int, side: str) -> dict[str, Any]:
-    function = tool.get("function")
-    if not isinstance(function, dict):
-        return tool
-    key = next((key for key in ("description", "name") if isinstance(function.get(key), str)), None)
-    if key is None:
-        return tool
-    return {**tool, "function": {**function, key: _wrapped(function[key], probe, index, side)}}
-
-
-def _wrapped(text: str, probe: str, index: int, sides: str) -> str:
-    """Return `text` with a probe at its start (`S`) and end (`E`); blank text as it is."""
-    lead, core, tail = _around(text)
-    if not core:
-        return text
-    opening = f"{probe}{index:06d}S" if "S" in sides else ""
-    closing = f"{probe}{index:06d}E" if "E" in sides else ""
-    return f"{lead}{opening}{core}{closing}{tail}"
-
-
-def _around(text: str) -> tuple[str, str, str]:
-    """Return the white space before the content, the content, and the white space after it."""
-    core = text.strip()
-    begin = text.find(core)
-    return text[:begin], core, text[begin + len(core) :]

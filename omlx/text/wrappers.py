@@ -10,6 +10,9 @@ from omlx.errors import RequestError
 from omlx.text.chat import ChatPrompt, Message, ToolCall
 from omlx.text.seams import TemplateOptions, Tokenizer
 
+#: Texts of conversations of a few words, by their name here and whether a generation prompt follows.
+Rendered: TypeAlias = dict[tuple[str, bool], str]
+
 #: What a template wraps in its own way. `late` is a system message after others; `calls` an assistant that
 #: calls tools.
 Kind: TypeAlias = Literal["tools", "system", "late", "user", "assistant", "calls", "tool"]
@@ -52,12 +55,20 @@ _FOLLOWS: dict[Kind, tuple[Kind | Literal["again"], Kind, str]] = {
 
 
 class Wrappers:
-    """Measure each wrapper when it is first asked for; one render of a few words each (0.1 ms)."""
+    """Measure each wrapper when it is first asked for; one render of a few words each (0.1 ms).
 
-    def __init__(self, tokenizer: Tokenizer, options: TemplateOptions) -> None:
+    Args:
+        tokenizer: its chat template is measured.
+        options: the template's.
+        rendered: what was rendered before with the same template and options; more is added to it.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, options: TemplateOptions, rendered: Rendered | None = None
+    ) -> None:
         self._tokenizer = tokenizer
         self._options = options
-        self._rendered: dict[tuple[str, bool], str] = {}
+        self.rendered: Rendered = {} if rendered is None else rendered
 
     def closing(self, kind: Kind) -> str:
         """Return what follows a message of this kind when it is the last one."""
@@ -83,11 +94,11 @@ class Wrappers:
 
     def _render(self, talk: Kind | Literal["again"], *, generation: bool = False) -> str:
         key = (talk, generation)
-        if key not in self._rendered:
+        if key not in self.rendered:
             prompt = ChatPrompt(_TALKS[talk], template_options=self._options)
             try:
                 text = self._tokenizer.render(prompt, add_generation_prompt=generation)
             except RequestError:
                 text = ""  # this template has no such conversation
-            self._rendered[key] = text
-        return self._rendered[key]
+            self.rendered[key] = text
+        return self.rendered[key]

@@ -3,7 +3,7 @@
 import pytest
 
 from omlx.pipeline.conductor import device_steps
-from omlx.pipeline.stage import Services, Steps
+from omlx.pipeline.stage import Steps
 from omlx.pipeline.state import State
 from omlx.pipeline.work import Prefill, Wait, Work
 from omlx.stages.coalesce import CoalesceStage
@@ -101,4 +101,3 @@ def test_without_a_store_nobody_waits():
     talk = Talk(shipped("default"), None)
     for _ in range(2):
         assert [] == list(begin(talk, SHARED)[1])
-    assert talk.services == Services(None, talk.services.inflight, talk.services.costs)

@@ -1,13 +1,17 @@
 """Segments: every token in one, boundaries where messages end, whatever the template."""
 
+import gc
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from omlx.errors import RequestError
 from omlx.text.chat import ChatPrompt, Message, TextPrompt, ToolCall
 from omlx.text.segment import Segment
 from omlx.text.segments import find_segments
+from omlx.text.talks import TalkMemo
 from omlx.text.tokenizer import FolderTokenizer
 from tests.tiny import TEMPLATES, make_tokenizer
 
@@ -36,7 +40,10 @@ def tokenizers(tmp_path_factory) -> dict[str, FolderTokenizer]:
     folder = tmp_path_factory.mktemp("segments")
     beginning = "{{ '<|endoftext|>' }}{% for m in messages %}"
     beginning += "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
-    templates = {**TEMPLATES, "beginning": beginning}
+    # the end is worded by the beginning: how many messages there are before it
+    counted = "{% for m in messages %}{{ '<|im_start|>' + '#' * loop.index + m.role + '\n' }}"
+    counted += "{{ m.content + '<|im_end|>\n' }}{% endfor %}"
+    templates = {**TEMPLATES, "beginning": beginning, "counted": counted}
     return {name: FolderTokenizer(make_tokenizer(folder / name, text)) for name, text in templates.items()}
 
 
@@ -237,3 +244,125 @@ def test_cost_is_one_long_render(tokenizers) -> None:
     text = tokenizers["chatml"].render(prompt)
     assert len(find_segments(counting, prompt, text, tokenizers["chatml"].encode(text))) > 40
     assert 1 == counting.long
+
+
+def _taught(tokenizer, *prompts) -> TalkMemo:
+    """Return a memo that has seen the prompts."""
+    memo = TalkMemo()
+    for prompt in prompts:
+        _segments(tokenizer, prompt, memo)
+    return memo
+
+
+def _segments(tokenizer, prompt, memo=None):
+    text = tokenizer.render(prompt)
+    return find_segments(tokenizer, prompt, text, tokenizer.encode(text), memo)
+
+
+LONGER = (
+    *TALK, Message("assistant", "so it is"), Message("user", "more"), Message("assistant", tool_calls=CALLS[:1]),
+    Message("tool", "", tool_call_id="1"), Message("tool", "stray"), Message("assistant", "", reasoning="well"),
+    Message("user", "and now?"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*TEMPLATES, "beginning", "counted"])
+@pytest.mark.parametrize("tools", [(), TOOLS], ids=["plain", "tools"])
+def test_what_is_remembered_changes_no_segment(tokenizers, name, tools) -> None:
+    """A conversation that goes on from any message, or is edited at one, has the segments of one that is new."""
+    tokenizer = tokenizers[name]
+    whole = _prompt(tokenizer, LONGER, tools)
+    if whole is None:
+        pytest.skip("this template takes no such conversation")
+    expected = _segments(tokenizer, whole)
+    for length in range(1, len(LONGER) + 1):
+        begun = _prompt(tokenizer, LONGER[:length], tools)
+        edited = [*LONGER[: length - 1], Message("user", "else"), *LONGER[length:]]
+        for known in (begun, _prompt(tokenizer, edited, tools)):
+            if known is not None:
+                assert expected == _segments(tokenizer, whole, _taught(tokenizer, known))
+        if begun is not None:
+            assert _segments(tokenizer, begun) == _segments(tokenizer, begun, _taught(tokenizer, whole))
+
+
+def _prompt(tokenizer, messages, tools) -> ChatPrompt | None:
+    prompt = ChatPrompt(tuple(messages), tools=tools)
+    try:
+        tokenizer.render(prompt)
+    except RequestError:
+        return None
+    return prompt
+
+
+class Counting:
+    """A tokenizer that counts the messages it renders."""
+
+    def __init__(self, inner) -> None:
+        self.inner = inner
+        self.messages = 0
+
+    def render(self, prompt, *, add_generation_prompt=True) -> str:
+        self.messages += len(prompt.messages)
+        return self.inner.render(prompt, add_generation_prompt=add_generation_prompt)
+
+    def encode(self, text, **options):
+        return self.inner.encode(text, **options)
+
+
+@pytest.mark.parametrize("name", ["chatml", "smol", "qwen3"])
+def test_a_conversation_that_goes_on_is_rendered_in_part(tokenizers, name) -> None:
+    """Of a long loop of tool calls, a further turn has only its last messages rendered with probes."""
+    loop = (
+        Message("assistant", "look", tool_calls=CALLS[:1]),
+        Message("tool", "found", tool_call_id="1"),
+    )
+    begun = ChatPrompt((Message("system", "s"), Message("user", "go"), *loop * 30), tools=TOOLS)
+    following = msgspec.structs.replace(begun, messages=(*begun.messages, *loop))
+    counting = Counting(tokenizers[name])
+    memo = _taught(counting, begun)
+    counting.messages = 0
+    _segments(counting, following, memo)
+    assert counting.messages - len(following.messages) <= 6  # the text itself is rendered by who asks
+
+
+def test_what_a_further_turn_rewords_is_found_anew(tokenizers) -> None:
+    """Where a template drops the reasoning of the turn before, all before that turn is remembered."""
+    begun = [Message("user", "go"), *[Message("assistant", "a"), Message("user", "b")] * 20]
+    thought = [Message("assistant", "so", reasoning="hm", tool_calls=CALLS[:1]), Message("tool", "one")]
+    prompt = ChatPrompt((*begun, *thought))
+    following = ChatPrompt((*begun, *thought, Message("assistant", "done"), Message("user", "more")))
+    counting = Counting(tokenizers["qwen3"])
+    memo = _taught(counting, prompt)
+    assert "hm" not in counting.render(following)
+    counting.messages = 0
+    found = _segments(counting, following, memo)
+    assert counting.messages - len(following.messages) <= 8
+    assert _segments(tokenizers["qwen3"], following) == found
+
+
+def test_other_tools_or_options_are_another_conversation(tokenizers) -> None:
+    """Nothing is remembered across a change of the tools or of the template's options."""
+    begun = ChatPrompt(TALK, tools=TOOLS)
+    for changed in ({"tools": TOOLS[:1]}, {"template_options": {"enable_thinking": False}}):
+        other = msgspec.structs.replace(begun, **changed)
+        tokenizer = tokenizers["chatml"]
+        memo = _taught(tokenizer, begun)
+        assert memo.head(tokenizer, begun, tokenizer.render(begun)) is not None
+        assert memo.head(tokenizer, other, tokenizer.render(other)) is None
+
+
+def test_memory_of_conversations_is_bounded(tokenizers) -> None:
+    """The oldest conversations go first; one that goes on takes the place of its beginning; a gone tokenizer's go."""
+    tokenizer, memo = Counting(tokenizers["chatml"]), TalkMemo(most_chars=1000)
+    prompts = [ChatPrompt((Message("user", f"{number}" + "x" * 300),)) for number in range(3)]
+    for prompt in prompts:
+        _segments(tokenizer, prompt, memo)
+    known = [memo.head(tokenizer, prompt, tokenizer.render(prompt)) is not None for prompt in prompts]
+    assert [False, True, True] == known
+    following = ChatPrompt((*prompts[2].messages, Message("assistant", "y"), Message("user", "z")))
+    _segments(tokenizer, following, memo)
+    assert memo.head(tokenizer, prompts[1], tokenizer.render(prompts[1])) is not None
+    assert 2 == memo.num_talks()
+    del tokenizer
+    gc.collect()
+    assert 0 == memo.num_talks()
